@@ -1,0 +1,43 @@
+# The two commands of a newcomer are `make demo` and `make test`; both set up their own environment first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Tests that read real data find it here; without it they make small data of their own.
+ifneq ($(wildcard ../shared/data),)
+export RARECALL_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test test-slow lint format bench setup clean
+
+demo: setup
+	$(BIN)/rarecall demo --out demo.png
+
+test: setup lint
+	$(BIN)/pytest
+
+test-slow: setup
+	$(BIN)/pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+setup: $(VENV)/installed
+
+# torch comes first and by itself: what is pinned in constraints.txt is then found installed by all that need it.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

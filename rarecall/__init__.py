@@ -1,0 +1,29 @@
+"""A life-long memory for PyTorch networks: shown something once, it answers from it ever after.
+
+>>> import torch
+>>> from rarecall import Memory
+>>> memory = Memory(key_size=3, capacity=100)
+>>> shown = torch.eye(3)                                  # (batch, key_size)
+>>> memory.update(memory(shown), torch.tensor([7, 8, 9]))
+>>> memory(torch.tensor([0.1, 0.9, 0.0])).value           # (): the value of the nearest key
+tensor(8)
+"""
+
+from rarecall.classifier import Explanation, MemoryClassifier, Prediction
+from rarecall.layers import RecallEmbedding
+from rarecall.memory import Memory
+from rarecall.recall import Recall
+from rarecall.search import ExactSearch, LSHSearch, Search
+
+__all__ = [
+    "ExactSearch",
+    "Explanation",
+    "LSHSearch",
+    "Memory",
+    "MemoryClassifier",
+    "Prediction",
+    "Recall",
+    "RecallEmbedding",
+    "Search",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,47 @@
+"""Bad input raises before anything is changed, and says what came, what was expected and what to do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def check_query(query: Tensor, key_size: int) -> None:
+    """Expects finite numbers of a floating type, (..., key_size)."""
+    if not query.is_floating_point():
+        raise TypeError(f"Got a query of {query.dtype}; expected a floating type. Convert it: query.float().")
+    if query.dim() == 0 or query.shape[-1] != key_size:
+        raise ValueError(
+            f"Got a query of shape {tuple(query.shape)}; expected (..., {key_size}): its last dimension is the "
+            "memory's key_size."
+        )
+    if not query.isfinite().all():
+        raise ValueError(
+            f"Got a query with {int((~query.isfinite()).sum())} numbers that are nan or infinite; expected finite "
+            "ones. Look for the layer that made them."
+        )
+
+
+def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
+    """Expects integers of this shape, none less than `at_least`."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"Got {name} of {ids.dtype}; expected integers.")
+    if ids.shape != shape:
+        raise ValueError(
+            f"Got {name} of shape {tuple(ids.shape)}; expected {tuple(shape)}, one for each query: the query's shape "
+            "without its last dimension."
+        )
+    if ids.numel() and int(ids.min()) < at_least:
+        raise ValueError(f"Got {name} with {int(ids.min())} in it; expected {at_least} or greater.")
+
+
+def check_mask(mask: Tensor | None, value: Tensor) -> Tensor:
+    """Expects booleans of the shape of `value` (...,); returns them, all True where there is no mask."""
+    if mask is None:
+        return torch.ones_like(value, dtype=torch.bool)
+    if mask.dtype != torch.bool or mask.shape != value.shape:
+        raise ValueError(
+            f"Got a mask of {mask.dtype} and shape {tuple(mask.shape)}; expected torch.bool and {tuple(value.shape)}, "
+            "True where a query takes part."
+        )
+    return mask.to(value.device)

@@ -1,0 +1,144 @@
+"""The ages of the slots, and which of them is written next."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+EMPTY = -1
+
+
+class Clock(nn.Module):
+    """When each slot was last touched (written or confirmed).
+
+    A slot's age is `now - touched`, so that an update costs what it touches and never adds 1 to every slot. The oldest
+    slots are found at the same price: every touch is also a line of a log, in order of time, so the oldest slots stand
+    at its head. A line is live while its slot has not been touched again. The log, the holes and the high-water mark
+    follow from `touched` alone; they are not part of the saved state.
+
+    Args:
+        capacity: the number of slots.
+    """
+
+    now: Tensor
+    touched: Tensor
+    _log_slots: Tensor
+    _log_times: Tensor
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.register_buffer("now", torch.zeros((), dtype=torch.int64))  # updates so far
+        self.register_buffer("touched", torch.full((capacity,), EMPTY))  # (capacity,) int64, EMPTY in an empty slot
+        # Once every capacity / 4 touches the log is full and is written anew from `touched`: a constant share of each.
+        lines = capacity + capacity // 4 + 1024
+        self.register_buffer("_log_slots", torch.zeros(lines, dtype=torch.int64), persistent=False)
+        self.register_buffer("_log_times", torch.zeros(lines, dtype=torch.int64), persistent=False)
+        self.register_load_state_dict_post_hook(_rebuild)
+        self.rebuild()
+
+    @property
+    def ages(self) -> Tensor:
+        """(capacity,) int64: updates since the slot was last touched; -1 in an empty slot."""
+        return torch.where(self.touched == EMPTY, EMPTY, self.now - self.touched)
+
+    @property
+    def filled(self) -> int:
+        """The number of filled slots."""
+        return self.used - len(self._holes)
+
+    @torch.no_grad()
+    def rebuild(self) -> None:
+        """Writes the log anew from `touched`: one line for each filled slot, oldest first."""
+        slots = (self.touched != EMPTY).nonzero().squeeze(1)
+        times, order = self.touched[slots].sort(stable=True)
+        self._log_slots[: len(slots)] = slots[order]
+        self._log_times[: len(slots)] = times
+        self._head, self._tail = 0, len(slots)
+        # All slots from `used` on are empty; the holes are the empty ones before it, in ascending order.
+        self.used = int(slots[-1]) + 1 if len(slots) else 0
+        self._holes = (self.touched[: self.used] == EMPTY).nonzero().squeeze(1)
+
+    @torch.no_grad()
+    def tick(self, confirmed: Tensor, new: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
+        """Makes one update pass: touches the confirmed slots and as many others as are to be written.
+
+        Args:
+            confirmed: (c,) int64, distinct filled slots.
+            new: how many slots to write, at most `capacity`.
+            age_noise: the r in argmax(age + r) is drawn from [0, age_noise).
+
+        Returns:
+            (new,) int64: the slots to write. Empty ones first, then those of the largest age + r. A slot confirmed by
+            this same update is taken only when there is no other left.
+        """
+        self.now += 1
+        self.touched[confirmed] = self.now  # their lines in the log are no longer live
+        hole, fresh = self._holes[:new], min(max(new - len(self._holes), 0), self.capacity - self.used)
+        self._holes = self._holes[new:]
+        empty = torch.cat([hole, torch.arange(self.used, self.used + fresh, device=hole.device)])
+        self.used += fresh
+        oldest = self._oldest(new - len(empty), age_noise, generator)
+        last_resort = confirmed[: new - len(empty) - len(oldest)]
+        written = torch.cat([empty, oldest, last_resort])
+        self.touched[written] = self.now
+        # In the order of the slots, as `rebuild` would have it: so a run that was saved and resumed goes on the same.
+        self._log(torch.cat([confirmed[len(last_resort) :], written]).sort().values)
+        return written
+
+    @torch.no_grad()
+    def forget(self, slots: Tensor) -> None:
+        """Makes filled slots empty; slots: (n,) int64, distinct."""
+        self.touched[slots] = EMPTY
+        self._holes = torch.cat([self._holes, slots]).sort().values
+
+    def _oldest(self, count: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
+        """(at most count,) int64: the filled slots of the largest age + r that this update has not touched yet."""
+        if count == 0:
+            return self._holes.new_empty(0)
+        length = count
+        while True:
+            length = min(length, self._tail - self._head)
+            live = self._live(length)
+            if len(live) >= count or length == self._tail - self._head:
+                break
+            length *= 2
+        if len(live) < count:
+            return self._log_slots[live]
+        # Noise less than `age_noise` can lift a slot past the count-th oldest only if it was touched less than
+        # `age_noise` updates after it: the log is in order of time, so those stand together.
+        bound = int(self._log_times[live[count - 1]]) + max(math.ceil(age_noise), 1)
+        times = self._log_times[self._head : self._tail]
+        live = self._live(int(torch.searchsorted(times, bound)))
+        self._head = int(live[0])
+        ages = (self.now - self._log_times[live]).double()
+        noise = torch.rand(len(live), generator=generator, device=ages.device, dtype=ages.dtype) * age_noise
+        order = (ages + noise).sort(descending=True, stable=True).indices
+        return self._log_slots[live[order[:count]]]
+
+    def _live(self, length: int) -> Tensor:
+        """The places of the live lines among the first `length` of the log, oldest first."""
+        lines = slice(self._head, self._head + length)
+        live = self.touched[self._log_slots[lines]] == self._log_times[lines]
+        return live.nonzero().squeeze(1) + self._head
+
+    def _log(self, slots: Tensor) -> None:
+        end = self._tail + len(slots)
+        if end > len(self._log_slots):
+            self.rebuild()
+            return
+        self._log_slots[self._tail : end] = slots
+        self._log_times[self._tail : end] = self.now
+        self._tail = end
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Clock:
+        super()._apply(fn, recurse)
+        self._holes = self._holes.to(self.touched.device)
+        return self
+
+
+def _rebuild(clock: Clock, incompatible_keys: object) -> None:
+    clock.rebuild()

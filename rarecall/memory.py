@@ -1,0 +1,427 @@
+"""The memory module: recall, loss, update and forget."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rarecall import storage
+from rarecall.checks import check_ids, check_mask, check_query
+from rarecall.clock import Clock
+from rarecall.recall import Recall
+from rarecall.search import SEARCHES, Search
+
+
+class Memory(nn.Module):
+    """A life-long memory of keys and values ("Learning to Remember Rare Events", section 2).
+
+    Everything it knows is in buffers, so `state_dict`, `copy.deepcopy` and `.to(device)` lose nothing:
+
+    - `keys`: (capacity, key_size) normalised, float32 even in a network of half precision;
+    - `values`: (capacity,) int64, -1 in an empty slot;
+    - `sources`: (capacity,) int64, the example that founded the slot, -1 where none was given;
+    - `clock`: when each slot was last touched; `ages` follows from it;
+    - `search`: whatever the search keeps.
+
+    Args:
+        key_size: numbers in a key.
+        capacity: slots.
+        k: neighbours of a query.
+        margin: the alpha of the loss.
+        inverse_temperature: the t of the softmax over the similarities.
+        age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
+        search: "exact", "lsh", or an object of the search protocol (`rarecall.Search`).
+
+    Example:
+        >>> memory = Memory(key_size=256, capacity=1000)
+        >>> query, target = torch.randn(32, 256), torch.randint(10, (32,))
+        >>> recall = memory(query)                     # one search serves all three calls
+        >>> loss = memory.loss(recall, target)         # ()
+        >>> memory.update(recall, target)
+        >>> len(memory)                                # all 32 were new to it
+        32
+    """
+
+    keys: Tensor
+    values: Tensor
+    sources: Tensor
+
+    def __init__(
+        self,
+        key_size: int,
+        capacity: int,
+        *,
+        k: int = 256,
+        margin: float = 0.1,
+        inverse_temperature: float = 40.0,
+        age_noise: float = 8.0,
+        search: str | Search = "exact",
+    ) -> None:
+        super().__init__()
+        for name, number in (("key_size", key_size), ("capacity", capacity), ("k", k)):
+            if number < 1:
+                raise ValueError(f"Memory got {name}={number}; expected at least 1.")
+        for name, size in (("margin", margin), ("inverse_temperature", inverse_temperature), ("age_noise", age_noise)):
+            if not 0 <= size < float("inf"):
+                raise ValueError(f"Memory got {name}={size}; expected a finite number, 0 or greater.")
+        if isinstance(search, str):
+            if search not in SEARCHES:
+                raise ValueError(
+                    f"Memory got search={search!r}; expected one of {sorted(SEARCHES)} or an object of rarecall.Search."
+                )
+            search = SEARCHES[search](key_size, capacity)
+        elif not isinstance(search, Search):
+            raise TypeError(
+                f"Memory got search of type {type(search).__name__}; expected one of {sorted(SEARCHES)} or an object "
+                "of rarecall.Search."
+            )
+        self.key_size, self.capacity, self.k = key_size, capacity, k
+        self.margin, self.inverse_temperature, self.age_noise = margin, inverse_temperature, age_noise
+        self.register_buffer("keys", torch.zeros(capacity, key_size, dtype=torch.float32))
+        self.register_buffer("values", torch.full((capacity,), -1))
+        self.register_buffer("sources", torch.full((capacity,), -1))
+        self.clock = Clock(capacity)
+        self.search = search
+        # Grows with every change of the memory: a recall of an older version is out of date.
+        self._version = 0
+        self.register_load_state_dict_post_hook(_after_load)
+
+    @property
+    def ages(self) -> Tensor:
+        """(capacity,) int64: how many updates ago each slot was last written or confirmed; -1 in an empty slot."""
+        return self.clock.ages
+
+    @property
+    def used(self) -> int:
+        """No slot from this one on was ever written, so a search need not look there."""
+        return self.clock.used
+
+    def __len__(self) -> int:
+        return self.clock.filled
+
+    def extra_repr(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self._settings().items())
+        return f"{settings}, filled={len(self)} ({len(self) / self.capacity:.0%})"
+
+    # The number of slots and misses depends on the data, which a compiled graph cannot hold: a compiled training step
+    # breaks here, runs the memory as it is, and goes on compiled. Gradients flow through as ever.
+    @torch.compiler.disable
+    def forward(self, query: Tensor, exclude: Tensor | None = None) -> Recall:
+        """Finds the k neighbours of each query.
+
+        Args:
+            query: (..., key_size) of any floating type; gradients flow to it, never to the keys.
+            exclude: (...,) int64, a source for each query: no slot founded by it is among the query's neighbours.
+                -1 excludes nothing. A network that trains on its own memory must not be answered by the key that the
+                same example wrote an epoch ago.
+        """
+        check_query(query, self.key_size)
+        leading = query.shape[:-1]
+        if exclude is not None:
+            check_ids("exclude", exclude, leading, at_least=-1)
+            exclude = exclude.to(self.keys.device)
+        with torch.autocast(query.device.type, enabled=False):
+            query = _normalize(query.to(self.keys.dtype)).reshape(-1, self.key_size)
+            slots = self._neighbours(query.detach(), None if exclude is None else exclude.reshape(-1))  # (n, k)
+            # Indexing copies, so that an update between forward and backward does not reach the gradient.
+            similarities = torch.bmm(self.keys[slots.clamp(min=0)], query.unsqueeze(2)).squeeze(2)
+            found = slots >= 0
+            similarities, order = similarities.masked_fill(~found, -torch.inf).sort(descending=True, stable=True)
+            slots, found = slots.gather(1, order), found.gather(1, order)
+            # A row without any neighbour would be nan in a softmax over -inf.
+            logits = (self.inverse_temperature * similarities).masked_fill(~found, torch.finfo(similarities.dtype).min)
+            weights = logits.softmax(-1).masked_fill(~found, 0.0)
+        values = self.values[slots.clamp(min=0)].masked_fill(~found, -1)
+        return Recall(
+            query=query.view(*leading, self.key_size),
+            slots=slots.view(*leading, self.k),
+            similarities=similarities.view(*leading, self.k),
+            values=values.view(*leading, self.k),
+            weights=weights.view(*leading, self.k),
+            exclude=exclude,
+            memory=self,
+            version=self._version,
+        )
+
+    @torch.compiler.disable
+    def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
+
+        n_p is the first neighbour with the right value, n_b the first with a wrong one. Where no neighbour is right,
+        the newest slot with the right value takes its place. A query adds nothing where memory has no such slot, or
+        where no neighbour is wrong; the mean is over the queries that add something, and 0 where none does.
+
+        Args:
+            recall: of this memory as it stands now.
+            target: (...,) int64, the right values.
+            mask: (...,) bool, False where a query takes no part, such as padding.
+        """
+        self._check_recall(recall)
+        check_ids("target", target, recall.value.shape, at_least=0)
+        taking_part = check_mask(mask, recall.value).reshape(-1)
+        target = target.to(self.values.device).reshape(-1)
+        values, similarities = recall.values.reshape(-1, self.k), recall.similarities.reshape(-1, self.k)
+        right = values == target[:, None]
+        wrong = ~right & (values >= 0)
+        taking_part = taking_part & wrong.any(1)
+
+        def first(which: Tensor) -> Tensor:
+            return similarities.gather(1, which.byte().argmax(1, keepdim=True)).squeeze(1)
+
+        positive = first(right)
+        elsewhere = (taking_part & ~right.any(1)).nonzero().squeeze(1)
+        if len(elsewhere):
+            exclude = None if recall.exclude is None else recall.exclude.reshape(-1)[elsewhere]
+            newest = self._newest(target[elsewhere], exclude)
+            query = recall.query.reshape(-1, self.key_size)[elsewhere]
+            with torch.autocast(query.device.type, enabled=False):
+                similarity = (query * self.keys[newest.clamp(min=0)]).sum(1)
+            positive = positive.index_put((elsewhere,), similarity)
+            taking_part = taking_part.index_put((elsewhere,), newest >= 0)
+        losses = (first(wrong) - positive + self.margin).relu()
+        return losses.where(taking_part, 0.0).sum() / taking_part.sum().clamp(min=1)
+
+    @torch.compiler.disable
+    @torch.no_grad()
+    def update(
+        self,
+        recall: Recall,
+        target: Tensor,
+        source: Tensor | None = None,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Remembers that the queries of `recall` have the values `target`. No gradient.
+
+        Where the nearest neighbour's value is right, the slot is confirmed: its key becomes the normalised sum of
+        itself and the queries that confirm it. Elsewhere the query and its value are written to a slot of their own:
+        an empty one, else the one with the largest age + r. Both have age 0 now, and all others are older by 1.
+
+        Args:
+            recall: of this memory as it stands now. The batch is one update: no query of it sees another.
+            target: (...,) int64, the right values, 0 or greater.
+            source: (...,) int64, the ids of the examples; slots founded now can be traced to them. -1: no id.
+            mask: (...,) bool, False where a query is not to be remembered, such as padding.
+            generator: draws r; the global one by default.
+        """
+        self._check_recall(recall)
+        check_ids("target", target, recall.value.shape, at_least=0)
+        if source is not None:
+            check_ids("source", source, recall.value.shape, at_least=-1)
+        taking_part = check_mask(mask, recall.value)
+        device = self.keys.device
+        target = target.to(device)[taking_part]
+        source = torch.full_like(target, -1) if source is None else source.to(device)[taking_part]
+        query = recall.query.detach()[taking_part]
+        slots, right = recall.slots[..., 0][taking_part], recall.value[taking_part] == target
+        if not query.any(1).all():
+            raise ValueError(
+                f"update got {int((~query.any(1)).sum())} zero vectors to store; a zero vector has no direction. "
+                "Leave them out with mask=."
+            )
+        missed = ~right
+        misses = int(missed.sum())
+        if misses > self.capacity:
+            raise ValueError(
+                f"update got {misses} queries that need a slot of their own, but the memory has {self.capacity} slots. "
+                "Make smaller batches, or a memory of greater capacity."
+            )
+
+        confirmed, which = slots[right].unique(return_inverse=True)
+        written = self.clock.tick(confirmed, misses, self.age_noise, generator)
+        keys = self.keys[confirmed]
+        sums = keys.index_add(0, which, query[right])
+        # A query opposite to the key it confirms cancels it; such a sum has no direction, and the key stays.
+        cancelled = sums.norm(dim=1, keepdim=True) < 1e-6
+        self.keys[confirmed] = torch.where(cancelled, keys, _normalize(sums))
+        self.keys[written] = query[missed]
+        self.values[written] = target[missed]
+        self.sources[written] = source[missed]
+        self._version += 1
+        self.search.changed(self, torch.cat([confirmed, written]).unique())
+
+    @torch.no_grad()
+    def forget(
+        self,
+        *,
+        value: int | Sequence[int] | Tensor | None = None,
+        source: int | Sequence[int] | Tensor | None = None,
+        slots: int | Sequence[int] | Tensor | None = None,
+    ) -> int:
+        """Empties the slots with this value, founded by this source, or of these numbers; several at once is fine.
+
+        Returns:
+            How many slots were emptied. They are the first to be written again.
+        """
+        given = {"value": value, "source": source, "slots": slots}
+        asked = {name: ids for name, ids in given.items() if ids is not None}
+        if len(asked) != 1:
+            raise ValueError(f"forget got {sorted(asked) or 'nothing'}; expected exactly one of value, source, slots.")
+        [(name, ids)] = asked.items()
+        ids = torch.as_tensor(ids, device=self.values.device).reshape(-1)
+        if len(ids) == 0:
+            return 0
+        check_ids(name, ids, ids.shape, at_least=0)
+        if name == "slots":
+            if int(ids.max()) >= self.capacity:
+                raise ValueError(f"forget got slot {int(ids.max())}; the memory has slots 0 to {self.capacity - 1}.")
+            chosen = ids.unique()
+        else:
+            held = self.values if name == "value" else self.sources
+            chosen = torch.isin(held[: self.used], ids).nonzero().squeeze(1)
+        chosen = chosen[self.values[chosen] >= 0]
+        self._empty(chosen)
+        return len(chosen)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Empties the whole memory and starts its clock again."""
+        self._empty((self.values >= 0).nonzero().squeeze(1))
+        self.clock.now.zero_()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the memory to a safetensors file: beside `path` first, then renamed.
+
+        A kill at any moment leaves the old file or the new one. A search of one's own is saved with its buffers.
+        """
+        built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
+        settings = self._settings() | {
+            "search": built_in[0] if built_in else type(self.search).__name__,
+            "search_settings": self.search.settings(),
+        }
+        # Slots that were never written are not worth their room on the disk.
+        tensors = {
+            name: tensor[: self.used] if name in _BY_SLOT else tensor for name, tensor in self.state_dict().items()
+        }
+        storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], search: Search | None = None) -> Memory:
+        """Reads a memory from a file that `save` wrote.
+
+        Args:
+            search: an object of the search that it was saved with, where that was one of the user's own.
+        """
+        tensors, header = storage.read(path, kind="memory")
+        try:
+            settings = json.loads(header["settings"])
+            name, search_settings = settings.pop("search"), settings.pop("search_settings")
+            if search is None:
+                if name not in SEARCHES:
+                    raise ValueError(
+                        f"{path} was saved with a search of type {name!r}, which rarecall does not have. Pass one: "
+                        f"Memory.load(path, search={name}(...))."
+                    )
+                search = SEARCHES[name](settings["key_size"], settings["capacity"], **search_settings)
+            memory = cls(**settings, search=search)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
+        state = memory.state_dict()
+        for slot_tensor in _BY_SLOT & tensors.keys():
+            rows = tensors[slot_tensor]
+            if len(rows) <= memory.capacity and rows.shape[1:] == state[slot_tensor].shape[1:]:
+                tensors[slot_tensor] = torch.cat([rows, state[slot_tensor][len(rows) :]])
+        try:
+            memory.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise ValueError(f"{path} does not hold the tensors that its settings announce: {error}") from error
+        return memory
+
+    def _settings(self) -> dict[str, int | float]:
+        return {
+            "key_size": self.key_size,
+            "capacity": self.capacity,
+            "k": self.k,
+            "margin": self.margin,
+            "inverse_temperature": self.inverse_temperature,
+            "age_noise": self.age_noise,
+        }
+
+    def _neighbours(self, query: Tensor, exclude: Tensor | None) -> Tensor:
+        """(n, k) int64: what the search found, less what is empty or excluded, in the order of the slots, then -1."""
+        with torch.no_grad():
+            slots = self.search(self, query, self.k, exclude)
+            slots = nn.functional.pad(slots, (0, self.k - slots.shape[1]), value=-1)
+            there = slots.clamp(min=0)
+            hidden = self.values[there] < 0
+            if exclude is not None:
+                hidden |= (self.sources[there] == exclude[:, None]) & (exclude[:, None] >= 0)
+            # Among equally similar slots the lowest comes first, whatever order the search found them in.
+            last = self.capacity
+            slots = slots.masked_fill(hidden | (slots < 0), last).sort(dim=1).values
+            return slots.masked_fill(slots == last, -1)
+
+    def _newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
+        """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
+        wanted, which = target.unique(return_inverse=True)
+        place = torch.searchsorted(wanted, self.values[: self.used]).clamp_(max=len(wanted) - 1)
+        slots = (wanted[place] == self.values[: self.used]).nonzero().squeeze(1)
+        place = place[slots]
+        # The time of a slot and its number as one number, so that one maximum finds the newest slot.
+        times = self.clock.touched[slots] * self.capacity + slots
+
+        def newest(times: Tensor) -> Tensor:
+            best = times.new_full((len(wanted),), -1).scatter_reduce(0, place, times, "amax")
+            return torch.where(best < 0, -1, best % self.capacity)  # (len(wanted),)
+
+        first = newest(times)
+        if exclude is None:
+            return first[which]
+        # Where the newest slot is the query's own, the newest of any other source is the answer.
+        founder = self.sources[first.clamp(min=0)]
+        second = newest(times.masked_fill(self.sources[slots] == founder[place], -1))
+        own = (exclude == founder[which]) & (exclude >= 0)
+        return torch.where(own, second[which], first[which])
+
+    def _empty(self, slots: Tensor) -> None:
+        self.keys[slots] = 0.0
+        self.values[slots] = -1
+        self.sources[slots] = -1
+        self.clock.forget(slots)
+        self._version += 1
+        self.search.changed(self, slots)
+
+    def _check_recall(self, recall: Recall) -> None:
+        if recall.memory is not self:
+            raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
+        if recall.version != self._version:
+            raise ValueError(
+                f"This recall was made {self._version - recall.version} change(s) of the memory ago, its slots may hold "
+                "other keys by now. Ask again: memory(query); and call loss before update."
+            )
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Memory:
+        # network.half() must not round the keys, nor the hash vectors that they were hashed with.
+        def at_least_float32(tensor: Tensor) -> Tensor:
+            applied: Tensor = fn(tensor)
+            rounded = applied.is_floating_point() and applied.dtype.itemsize < tensor.dtype.itemsize <= 4
+            return tensor.to(applied.device) if rounded else applied
+
+        super()._apply(at_least_float32, recurse)
+        self._version += 1
+        return self
+
+
+# The tensors of a state_dict that have one row a slot.
+_BY_SLOT = {"keys", "values", "sources", "clock.touched"}
+
+
+def _after_load(memory: Memory, incompatible_keys: object) -> None:
+    memory._version += 1
+    memory.search.loaded(memory)
+
+
+def _normalize(vectors: Tensor) -> Tensor:
+    """(n, d) -> (n, d) of length 1; zero vectors stay zero.
+
+    Scaled by the largest component first, so that neither huge nor tiny vectors leave the range of their type when
+    they are squared. The scale cancels out, in the gradient too, so it is a constant to it.
+    """
+    scale = vectors.detach().abs().amax(-1, keepdim=True)
+    scaled = vectors / torch.where(scale > 0, scale, 1.0)
+    return scaled / scaled.norm(dim=-1, keepdim=True).clamp(min=0.5)  # the norm is at least 1 unless it is 0

@@ -1,0 +1,45 @@
+"""The search protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from rarecall.memory import Memory
+
+
+class Search(nn.Module):
+    """How a memory finds the neighbours of a query.
+
+    A search is a module, so that what it keeps in buffers is saved, copied and moved with the memory. The memory hands
+    itself over at each call: a search reads `memory.keys`, `memory.values` (-1 in an empty slot) and `memory.sources`,
+    of which only the first `memory.used` slots were ever written, and changes nothing in it.
+    """
+
+    def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
+        """The slots nearest to each query.
+
+        The memory scores and sorts what it gets, and drops empty and excluded slots from it; a search that knows
+        about `exclude` offers others in their place.
+
+        Args:
+            query: (n, key_size) normalised, without gradient.
+            k: how many slots to find at the most.
+            exclude: (n,) int64, the source whose slots the query must not find (-1: none), or None.
+
+        Returns:
+            (n, at most k) int64: distinct slots in any order, -1 where fewer were found.
+        """
+        raise NotImplementedError
+
+    def changed(self, memory: Memory, slots: Tensor) -> None:
+        """Is called when the keys in `slots` ((n,) int64, distinct) were written, moved or emptied."""
+
+    def loaded(self, memory: Memory) -> None:
+        """Is called when the memory's state was loaded; a search that keeps more than buffers makes it anew here."""
+
+    def settings(self) -> dict[str, int]:
+        """What `__init__` takes besides `key_size` and `capacity`, to make an equal search when a file is loaded."""
+        return {}
