@@ -319,7 +319,7 @@ class Memory(nn.Module):
                     )
                 search = SEARCHES[name](settings["key_size"], settings["capacity"], **search_settings)
             memory = cls(**settings, search=search)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
         state = memory.state_dict()
         for slot_tensor in _BY_SLOT & tensors.keys():
@@ -344,6 +344,8 @@ class Memory(nn.Module):
 
     def _neighbours(self, query: Tensor, exclude: Tensor | None) -> Tensor:
         """(n, k) int64: what the search found, less what is empty or excluded, in the order of the slots, then -1."""
+        if len(query) == 0 or len(self) == 0:
+            return self.values.new_full((len(query), self.k), -1)
         with torch.no_grad():
             slots = self.search(self, query, self.k, exclude)
             slots = nn.functional.pad(slots, (0, self.k - slots.shape[1]), value=-1)
@@ -391,8 +393,8 @@ class Memory(nn.Module):
             raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
         if recall.version != self._version:
             raise ValueError(
-                f"This recall was made {self._version - recall.version} change(s) of the memory ago, its slots may hold "
-                "other keys by now. Ask again: memory(query); and call loss before update."
+                f"This recall was made {self._version - recall.version} change(s) of the memory ago, its slots may "
+                "hold other keys by now. Ask again: memory(query); and call loss before update."
             )
 
     def _apply(self, fn: Any, recurse: bool = True) -> Memory:

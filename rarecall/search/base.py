@@ -21,8 +21,8 @@ class Search(nn.Module):
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         """The slots nearest to each query.
 
-        The memory scores and sorts what it gets, and drops empty and excluded slots from it; a search that knows
-        about `exclude` offers others in their place.
+        It is asked for at least one query in a memory of at least one filled slot. The memory scores and sorts what it
+        gets, and drops empty and excluded slots from it; a search that knows about `exclude` offers others instead.
 
         Args:
             query: (n, key_size) normalised, without gradient.

@@ -57,14 +57,14 @@ class LSHSearch(Search):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if bits is None:
-            bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
-        if not 1 <= bits <= 24:
-            raise ValueError(f"LSHSearch got bits={bits}; expected 1 to 24: each table has 2 ** bits buckets.")
         if min(tables, probes, width) < 1:
             raise ValueError(
                 f"LSHSearch got tables={tables}, probes={probes}, width={width}; expected 1 or more of each."
             )
+        if bits is None:
+            bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
+        if not 1 <= bits <= 24:
+            raise ValueError(f"LSHSearch got bits={bits}; expected 1 to 24: each table has 2 ** bits buckets.")
         self.tables, self.bits, self.probes, self.width = tables, bits, min(probes, 2**bits), width
         planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator), dim=0)
         self.register_buffer("planes", planes)
@@ -91,10 +91,8 @@ class LSHSearch(Search):
             )
             for start in range(0, len(query), rows)
         ]
-        most = max((slots.shape[1] for slots in found), default=0)
-        return torch.cat(
-            [F.pad(slots, (0, most - slots.shape[1]), value=-1) for slots in found] or [query.new_empty(0, 0)]
-        )
+        most = max(slots.shape[1] for slots in found)
+        return torch.cat([F.pad(slots, (0, most - slots.shape[1]), value=-1) for slots in found])
 
     def _find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         table = torch.arange(self.tables, device=query.device)[:, None]

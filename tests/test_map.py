@@ -1,0 +1,49 @@
+"""The map of the code: who may import whom."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import rarecall
+
+PACKAGE = Path(rarecall.__file__).parent
+OUTER = ("models", "experiments", "cli")
+
+
+def imports(file: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def files_of(part: str) -> list[Path]:
+    return sorted((PACKAGE / part).rglob("*.py"))
+
+
+def test_the_core_imports_torch_numpy_and_safetensors_and_no_outer_part() -> None:
+    core = [file for file in files_of(".") if file.relative_to(PACKAGE).parts[0] not in OUTER]
+    assert PACKAGE / "memory.py" in core
+    allowed = {"torch", "numpy", "safetensors", "rarecall"} | set(sys.stdlib_module_names)
+    for file in core:
+        for name in imports(file):
+            assert name.split(".")[0] in allowed, f"{file.name} imports {name}"
+            assert not name.startswith(tuple(f"rarecall.{part}" for part in OUTER)), f"{file.name} imports {name}"
+
+
+@pytest.mark.parametrize(("part", "beyond"), [("models", ("experiments", "cli")), ("experiments", ("cli",))])
+def test_models_know_the_core_and_experiments_know_both(part, beyond) -> None:
+    for file in files_of(part):
+        for name in imports(file):
+            assert not name.startswith(tuple(f"rarecall.{other}" for other in beyond)), f"{file} imports {name}"
+
+
+@pytest.mark.parametrize("name", ["pickle", "marshal", "shelve"])
+def test_nothing_that_runs_code_from_a_file_is_imported(name) -> None:
+    for file in files_of("."):
+        assert name not in {module.split(".")[0] for module in imports(file)}
