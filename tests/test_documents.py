@@ -1,0 +1,37 @@
+"""The code blocks of README and docs run as they stand, one after the other."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_CODE = [document for document in DOCUMENTS if "```python" in document.read_text()]
+
+
+@pytest.mark.parametrize("document", WITH_CODE, ids=lambda document: document.stem)
+# FAISS is built with SWIG, whose types warn when they are made.
+@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute:DeprecationWarning")
+def test_code_blocks_run(document, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, document.name, "exec"), names)
+    if document.stem == "README":
+        # What the README says of its loop: the network has learned, and what was shown once was known, and is forgotten.
+        memory = names["memory"]
+        assert names["recall"].value == 99
+        assert memory.forget(value=99) == 0
+        network, centres = names["network"], names["centres"]
+        with torch.no_grad():
+            answers = memory(network(centres + 0.5 * torch.randn(50, 20))).value
+        assert (answers == torch.arange(50)).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
+def test_links_between_documents_lead_somewhere(document) -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
+        assert (document.parent / target).exists(), f"{document.name} links to {target}"
