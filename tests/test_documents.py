@@ -21,7 +21,7 @@ def test_code_blocks_run(document, tmp_path, monkeypatch) -> None:
     for block in blocks:
         exec(compile(block, document.name, "exec"), names)
     if document.stem == "README":
-        # What the README says of its loop: the network has learned, and what was shown once was known, and is forgotten.
+        # What the README says: the network has learned, and what was shown once was known, and is forgotten.
         memory = names["memory"]
         assert names["recall"].value == 99
         assert memory.forget(value=99) == 0
