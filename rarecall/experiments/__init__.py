@@ -1,0 +1,1 @@
+"""One folder a table of the paper: data, baselines, train, evaluate."""

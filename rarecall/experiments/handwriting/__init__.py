@@ -1,0 +1,1 @@
+"""Handwriting that needs no download, and the demo that learns to remember it."""
