@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-STEPS = 800
+import torch
+
+STEPS = 700
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,6 +27,9 @@ def _run(args: argparse.Namespace) -> None:
     # Imported here, so that the command's other parts run where matplotlib and tqdm are not installed.
     from rarecall.experiments.handwriting.demo import run
 
+    # With one thread the result does not depend on how many cores there are; and on a busy machine the threads of so
+    # small a network mostly wait for each other.
+    torch.set_num_threads(1)
     run(args.out, seed=args.seed, steps=args.steps)
 
 

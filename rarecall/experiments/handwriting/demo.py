@@ -67,7 +67,7 @@ class DemoResult:
     picture: Path
 
 
-def run(out: Path, seed: int = 0, steps: int = 800) -> DemoResult:
+def run(out: Path, seed: int = 0, steps: int = 700) -> DemoResult:
     """Trains for `steps` episodes, teaches, asks, prints the table and writes the picture to `out` as a PNG."""
     if not out.absolute().parent.is_dir():
         raise ValueError(f"run got out={out}, but there is no folder {out.parent}. Make it first.")
