@@ -5,7 +5,10 @@
 
 #include <cstring>
 
+#include <exception>
+
 #include "cpu.h"
+#include "exact.h"
 
 namespace {
 
@@ -40,7 +43,58 @@ PyObject *use_variant(PyObject *, PyObject *name) {
     return PyErr_Format(PyExc_ValueError, "use_variant got %R; expected one of variants().", name);
 }
 
+// Computes without the GIL, and turns a C++ exception into one of Python.
+template <typename Compute>
+PyObject *compute(const Compute &run) {
+    std::exception_ptr failure;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        run();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+    Py_END_ALLOW_THREADS;
+    if (failure) return PyErr_NoMemory();  // nothing else is ever thrown
+    Py_RETURN_NONE;
+}
+
+template <typename T>
+T *pointer(unsigned long long address) {
+    return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
+}
+
+PyObject *copy_keys_(PyObject *, PyObject *args) {
+    unsigned long long codes, inverse_scale, residual, longest, keys, values, slots;
+    long long count;
+    int key_size, threads;
+    if (!PyArg_ParseTuple(args, "KKKKiKKKLi", &codes, &inverse_scale, &residual, &longest, &key_size, &keys, &values,
+                          &slots, &count, &threads))
+        return nullptr;
+    const Copy copy{pointer<uint8_t>(codes), pointer<float>(inverse_scale), pointer<float>(residual),
+                    pointer<float>(longest), key_size};
+    const Memory memory{pointer<float>(keys), pointer<int64_t>(values), nullptr, 0};
+    return compute([&] { copy_keys(copy, memory, pointer<int64_t>(slots), count, threads); });
+}
+
+PyObject *find_(PyObject *, PyObject *args) {
+    unsigned long long codes, inverse_scale, residual, longest, keys, sources, queries, exclude, found, scores;
+    long long used, n, k;
+    int key_size, threads;
+    if (!PyArg_ParseTuple(args, "KKKKiKKLKKLLiKK", &codes, &inverse_scale, &residual, &longest, &key_size, &keys,
+                          &sources, &used, &queries, &exclude, &n, &k, &threads, &found, &scores))
+        return nullptr;
+    const Copy copy{pointer<uint8_t>(codes), pointer<float>(inverse_scale), pointer<float>(residual),
+                    pointer<float>(longest), key_size};
+    const Memory memory{pointer<float>(keys), nullptr, pointer<int64_t>(sources), used};
+    return compute([&] {
+        find(copy, memory, pointer<float>(queries), pointer<int64_t>(exclude), n, k, threads, pointer<int64_t>(found),
+             pointer<float>(scores));
+    });
+}
+
 PyMethodDef methods[] = {
+    {"copy_keys", copy_keys_, METH_VARARGS, "Copies keys for the exact search; see exact.h."},
+    {"find", find_, METH_VARARGS, "Finds the k best slots of each query; see exact.h."},
     {"variants", variants, METH_NOARGS, "The kernels that this CPU can run, the best one last."},
     {"use_variant", use_variant, METH_O, "Runs the kernels of this name from now on; the best ones by default."},
     {nullptr, nullptr, 0, nullptr},

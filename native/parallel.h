@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -16,8 +18,15 @@ template <typename Work>
 void parallel(int64_t tasks, int threads, const Work &work) {
     if (threads > tasks) threads = static_cast<int>(tasks);
     std::atomic<int64_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failing;
     auto run = [&](int thread) {
-        for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) work(task, thread);
+        try {
+            for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) work(task, thread);
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(failing);
+            failure = std::current_exception();
+        }
     };
     std::vector<std::thread> others;
     try {
@@ -27,4 +36,5 @@ void parallel(int64_t tasks, int threads, const Work &work) {
     }
     run(0);
     for (auto &other : others) other.join();
+    if (failure) std::rethrow_exception(failure);
 }
