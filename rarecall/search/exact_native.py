@@ -5,6 +5,7 @@ The proof that the result is exact is in docs/exact-search.md, and beside the co
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,36 +52,37 @@ class KeyCopy:
         """Whether it is a copy of the keys as they are now."""
         return self._state == _state(memory)
 
-    def changed(self, memory: Memory, slots: Tensor) -> None:
-        """Copies the keys in `slots` ((n,) int64) again."""
+    def changed(self, memory: Memory, slots: Tensor) -> KeyCopy | None:
+        """Copies the keys in `slots` ((n,) int64) again; None where it cannot follow, and is to be made anew."""
+        if not usable(memory) or self._state[0] != _state(memory)[0]:
+            return None
         self._copy(memory, slots)
+        return self
 
     def _copy(self, memory: Memory, slots: Tensor | None) -> None:
-        native = extension()
-        assert native is not None
-        native.copy_keys(
+        slots = None if slots is None else slots.contiguous()
+        count = memory.used if slots is None else len(slots)
+        _extension().copy_keys(
             *self._pointers,
-            memory.keys.data_ptr(),
-            memory.values.data_ptr(),
-            0 if slots is None else slots.contiguous().data_ptr(),
-            memory.used if slots is None else len(slots),
+            pointer(memory.keys, memory.capacity, memory.key_size),
+            pointer(memory.values, memory.capacity),
+            0 if slots is None else pointer(slots, count),
+            count,
             torch.get_num_threads(),
         )
         self._state = _state(memory)
 
     def find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
         """The k slots nearest to each query, (n, k) int64, and their similarities, (n, k); -1 where there are fewer."""
-        native = extension()
-        assert native is not None
         n = len(query)
         query = query.contiguous()
+        exclude = None if exclude is None else exclude.long().contiguous()
         slots = torch.empty(n, k, dtype=torch.int64)
         similarities = torch.empty(n, k)
-        exclude = None if exclude is None else exclude.contiguous()
-        native.find(
+        _extension().find(
             *self._pointers,
-            memory.keys.data_ptr(),
-            memory.sources.data_ptr(),
+            pointer(memory.keys, memory.capacity, memory.key_size),
+            pointer(memory.sources, memory.capacity),
             memory.used,
             pointer(query, n, memory.key_size),
             0 if exclude is None else pointer(exclude, n),
@@ -93,10 +95,17 @@ class KeyCopy:
         return slots, similarities
 
 
-def _state(memory: Memory) -> tuple[int, ...]:
-    """Changes whenever the keys or values are written to or replaced."""
-    return tuple(
-        number
-        for tensor in (memory.keys, memory.values)
-        for number in (tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version)
-    )
+def _state(memory: Memory) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the keys and values are, and how often they were written to."""
+    tensors = (memory.keys, memory.values)
+    where = (memory.keys.data_ptr(), memory.values.data_ptr())
+    # Only a memory that was made in inference mode does not count; it is then up to `changed` alone.
+    keys, values = (0 if tensor.is_inference() else tensor._version for tensor in tensors)
+    return where, (keys, values)
+
+
+def _extension() -> ModuleType:
+    native = extension()
+    if native is None:
+        raise RuntimeError("The C++ extension is missing; ask usable() first.")
+    return native
