@@ -33,7 +33,7 @@ bench: setup
 setup: $(VENV)/installed
 
 # torch comes first and by itself: what is pinned in constraints.txt is then found installed by all that need it.
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'

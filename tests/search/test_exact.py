@@ -2,8 +2,19 @@ import pytest
 import torch
 
 from rarecall import Memory
+from rarecall.native import extension
 from rarecall.search import exact
 from tests.helpers import ids, teach, unit
+
+
+@pytest.fixture(autouse=True, params=["torch", "extension"])
+def path(request, monkeypatch) -> str:
+    """All of this holds for both: torch alone, and the C++ extension."""
+    if request.param == "torch":
+        monkeypatch.setattr(exact, "usable", lambda memory: False)
+    elif extension() is None:
+        pytest.skip("the extension was not built")
+    return request.param
 
 
 def brute_force(memory: Memory, query: torch.Tensor, exclude: torch.Tensor | None = None) -> torch.Tensor:
@@ -46,7 +57,8 @@ def test_equal_keys_are_all_found() -> None:
     assert len(set(recall.slots.tolist())) == 40
 
 
-def test_memory_use_is_bounded_by_the_block() -> None:
+@pytest.mark.parametrize("path", ["torch"], indirect=True)
+def test_memory_use_is_bounded_by_the_block(path) -> None:
     """At a batch and capacity whose whole matrix of similarities would be a hundred times the block."""
     largest = 0
 

@@ -1,0 +1,111 @@
+"""Exact search by the C++ extension: a copy of the keys in 7 bits is scanned, and what could be near is scored.
+
+The proof that the result is exact is in docs/exact-search.md, and beside the code in native/exact.cpp.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rarecall.native import extension, pointer
+
+if TYPE_CHECKING:
+    from rarecall.memory import Memory
+
+# The products of codes are summed up as numbers that a float32 holds exactly: enough for so long a key.
+LONGEST_KEY = 16384
+
+
+def usable(memory: Memory) -> bool:
+    """Whether the extension can search this memory: it was built, and the keys are float32 on the CPU."""
+    keys = memory.keys
+    if keys.device.type != "cpu" or keys.dtype != torch.float32 or memory.key_size > LONGEST_KEY:
+        return False
+    return extension() is not None
+
+
+class KeyCopy:
+    """The keys of a memory in 7 bits, with the scale of each key and the length of what was lost.
+
+    It follows from the keys, so it is neither saved nor moved with the memory: where it is not of the very tensors that
+    the memory holds now (a memory loaded, copied, moved, or edited by hand), it is made anew.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        slots = -(-memory.capacity // 32) * 32  # the kernels take 32 at a time
+        width = -(-memory.key_size // 8) * 8
+        self.codes = torch.empty(slots, width, dtype=torch.uint8)
+        self.inverse_scale = torch.ones(slots)
+        self.residual = torch.full((slots,), -1e30)  # of a slot that is never found
+        self.longest = torch.zeros(1)
+        self._pointers = (
+            *(tensor.data_ptr() for tensor in (self.codes, self.inverse_scale, self.residual, self.longest)),
+            memory.key_size,
+        )
+        self._copy(memory, None)
+
+    def is_of(self, memory: Memory) -> bool:
+        """Whether it is a copy of the keys as they are now."""
+        return self._state == _state(memory)
+
+    def changed(self, memory: Memory, slots: Tensor) -> KeyCopy | None:
+        """Copies the keys in `slots` ((n,) int64) again; None where it cannot follow, and is to be made anew."""
+        if not usable(memory) or self._state[0] != _state(memory)[0]:
+            return None
+        self._copy(memory, slots)
+        return self
+
+    def _copy(self, memory: Memory, slots: Tensor | None) -> None:
+        slots = None if slots is None else slots.contiguous()
+        count = memory.used if slots is None else len(slots)
+        _extension().copy_keys(
+            *self._pointers,
+            pointer(memory.keys, memory.capacity, memory.key_size),
+            pointer(memory.values, memory.capacity),
+            0 if slots is None else pointer(slots, count),
+            count,
+            torch.get_num_threads(),
+        )
+        self._state = _state(memory)
+
+    def find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The k slots nearest to each query, (n, k) int64, and their similarities, (n, k); -1 where there are fewer."""
+        n = len(query)
+        query = query.contiguous()
+        exclude = None if exclude is None else exclude.long().contiguous()
+        slots = torch.empty(n, k, dtype=torch.int64)
+        similarities = torch.empty(n, k)
+        _extension().find(
+            *self._pointers,
+            pointer(memory.keys, memory.capacity, memory.key_size),
+            pointer(memory.sources, memory.capacity),
+            memory.used,
+            pointer(query, n, memory.key_size),
+            0 if exclude is None else pointer(exclude, n),
+            n,
+            k,
+            torch.get_num_threads(),
+            slots.data_ptr(),
+            similarities.data_ptr(),
+        )
+        return slots, similarities
+
+
+def _state(memory: Memory) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the keys and values are, and how often they were written to."""
+    tensors = (memory.keys, memory.values)
+    where = (memory.keys.data_ptr(), memory.values.data_ptr())
+    # Only a memory that was made in inference mode does not count; it is then up to `changed` alone.
+    keys, values = (0 if tensor.is_inference() else tensor._version for tensor in tensors)
+    return where, (keys, values)
+
+
+def _extension() -> ModuleType:
+    native = extension()
+    if native is None:
+        raise RuntimeError("The C++ extension is missing; ask usable() first.")
+    return native
