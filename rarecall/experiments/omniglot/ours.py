@@ -36,7 +36,7 @@ class Ours(Recipe):
     scale = 24.0  # inverse temperature of the softmax over the classes
     class_margin = 0.15  # by which the right class must win
     batch_scale = 16.0  # inverse temperature of the softmax over the batch
-    memory_from = 0.05  # of the run: before that, keys are too young to be worth remembering
+    memory_from = 0.2  # of the run: before that, keys change too fast to be worth remembering
 
     def __init__(self, classes: int, *, memory_weight: float = 4.0, batch_weight: float = 1.0) -> None:
         super().__init__()

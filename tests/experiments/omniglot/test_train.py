@@ -16,7 +16,7 @@ from rarecall.experiments.omniglot.ours import Ours
 from rarecall.experiments.omniglot.train import Run, State, schedule, train
 from tests.helpers import assert_same
 
-RUN = Run("ours", "train", steps=6, seed=3)
+RUN = Run("ours", "train", steps=6, seed=3)  # the memory takes part from the third step on
 
 
 @pytest.fixture(autouse=True)
