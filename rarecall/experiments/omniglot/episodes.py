@@ -14,7 +14,14 @@ from rarecall.experiments.omniglot.data import Characters
 
 
 class Learner(Protocol):
-    """What an episode asks of a model; the memory networks and the baselines all have it."""
+    """What an episode asks of a model; the memory networks and the baselines all have it.
+
+    `most_ways`: more classes than that it cannot tell apart; None where there is no such bound.
+    """
+
+    @property
+    def most_ways(self) -> int | None:
+        """See the class."""
 
     def encode(self, drawings: Tensor) -> Tensor:
         """(n, 1, 28, 28) in 0 to 1 -> (n, d): the part of the work that does not depend on the episode."""
@@ -28,6 +35,8 @@ class MemoryLearner:
 
     Each round shows one drawing of every class, and is one update.
     """
+
+    most_ways = None
 
     def __init__(self, network: nn.Module, key_size: int) -> None:
         self.network, self.key_size = network.eval(), key_size

@@ -15,7 +15,7 @@ import torch
 from rarecall import storage
 from rarecall.experiments.omniglot.data import Characters, Omniglot
 from rarecall.experiments.omniglot.episodes import Accuracy, Learner, encode, few_shot, mean_of
-from rarecall.experiments.omniglot.models import PIXELS, RECIPES
+from rarecall.experiments.omniglot.models import RECIPES
 from rarecall.models import weights
 
 SETTINGS = ((5, 1), (5, 5), (20, 1), (20, 5))  # ways, shots
@@ -47,9 +47,10 @@ def evaluate(
                 few_shot(learner, encoded, ways=ways, shots=shots, episodes=episodes, seed=seed)
             )
             for ways, shots in SETTINGS
+            if learner.most_ways is None or ways <= learner.most_ways
         }
     alphabets = [alphabet for alphabet in data.evaluation if len(upright.of(alphabet)) >= 20]
-    if alphabets:
+    if alphabets and (learner.most_ways is None or learner.most_ways >= 20):
         accuracy = within_alphabets(learner, upright, alphabets, episodes=episodes, seed=seed)
         figures["within an alphabet"] = {"20-way 1-shot": as_json(accuracy), "alphabets": alphabets}
     return {
@@ -77,8 +78,3 @@ def within_alphabets(
 def as_json(accuracy: Accuracy) -> dict[str, float]:
     """For a result."""
     return {"mean": round(accuracy.mean, 2), "interval": round(accuracy.interval, 2), "episodes": accuracy.episodes}
-
-
-def pixels() -> Learner:
-    """The baseline that needs no weights."""
-    return PIXELS

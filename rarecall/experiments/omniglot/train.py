@@ -201,9 +201,9 @@ def schedule(progress: float, warm_up: float) -> float:
 
 
 def validate(state: State, validation: Characters, episodes: int = 200) -> float:
-    """20-way 1-shot on the validation characters, in per cent, always the same episodes."""
+    """20-way 1-shot on the validation characters (or as many ways as the model knows), always the same episodes."""
     learner = state.recipe.learner(state.mean)
-    ways = min(20, len(validation))
+    ways = min(20, len(validation), learner.most_ways or 20)
     return few_shot(learner, encode(learner, validation), ways=ways, shots=1, episodes=episodes).mean
 
 
