@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-MODELS = ("mann", "matching", "matching-fce", "ours", "siamese")
+MODELS = ("mann", "matching", "matching-fce", "ours", "paper", "paper-softmax", "siamese")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

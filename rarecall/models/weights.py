@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from rarecall import storage
+from rarecall.models.convnet import ConvNet
 from rarecall.models.residual import ResidualNet
 
 
@@ -21,7 +23,7 @@ class HasSettings(Protocol):
         """The arguments of its class."""
 
 
-NETWORKS = {"ResidualNet": ResidualNet}
+NETWORKS: dict[str, Callable[..., nn.Module]] = {"ConvNet": ConvNet, "ResidualNet": ResidualNet}
 FOLDER = Path(__file__).parents[2] / "weights"
 
 

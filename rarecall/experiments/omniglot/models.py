@@ -9,6 +9,7 @@ from rarecall.experiments.omniglot.baselines.matching import Matching, MatchingF
 from rarecall.experiments.omniglot.baselines.pixels import Pixels
 from rarecall.experiments.omniglot.baselines.siamese import Siamese
 from rarecall.experiments.omniglot.ours import Ours
+from rarecall.experiments.omniglot.paper import Paper, PaperWithSoftmax
 from rarecall.experiments.omniglot.recipe import Recipe
 
 # Each takes the number of classes in the training set.
@@ -17,6 +18,8 @@ RECIPES: dict[str, Callable[[int], Recipe]] = {
     "matching": Matching,
     "matching-fce": MatchingFullContext,
     "ours": Ours,
+    "paper": Paper,
+    "paper-softmax": PaperWithSoftmax,
     "siamese": Siamese,
 }
 PIXELS = Pixels()  # has nothing to train

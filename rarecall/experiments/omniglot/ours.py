@@ -17,6 +17,8 @@ from rarecall.experiments.omniglot.episodes import Learner, MemoryLearner
 from rarecall.experiments.omniglot.recipe import Recipe
 from rarecall.models.residual import ResidualNet
 
+KEY_SIZE = 256
+
 
 class Ours(Recipe):
     """See the module.
@@ -41,9 +43,13 @@ class Ours(Recipe):
     def __init__(self, classes: int, *, memory_weight: float = 4.0, batch_weight: float = 1.0) -> None:
         super().__init__()
         self.memory_weight, self.batch_weight = memory_weight, batch_weight
-        self.network = ResidualNet(widths=(32, 64, 128))
-        self.memory = Memory(self.network.key_size, capacity=2 * classes, k=32)
-        self.class_keys = nn.Parameter(0.5 * F.normalize(torch.randn(classes, self.network.key_size), dim=1))
+        self.network = self.make_network()
+        self.memory = Memory(KEY_SIZE, capacity=2 * classes, k=32)
+        self.class_keys = nn.Parameter(0.5 * F.normalize(torch.randn(classes, KEY_SIZE), dim=1))
+
+    def make_network(self) -> nn.Module:
+        """Maps drawings to queries."""
+        return ResidualNet(KEY_SIZE, widths=(32, 64, 128))
 
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
