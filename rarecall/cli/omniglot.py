@@ -125,6 +125,6 @@ def _command(args: argparse.Namespace) -> str:
         given = getattr(args, name, None)
         if given is True:
             words.append(f"--{name}")
-        elif given not in (None, False):
+        elif given is not None and given is not False:
             words += [f"--{name}", str(given)]
     return shlex.join(words)

@@ -29,6 +29,7 @@ from rarecall.experiments.omniglot.data import Characters, Omniglot
 from rarecall.experiments.omniglot.episodes import as_input, encode, few_shot
 from rarecall.experiments.omniglot.models import RECIPES
 from rarecall.experiments.omniglot.recipe import Recipe
+from rarecall.experiments.results import commit
 from rarecall.models import weights
 
 
@@ -39,7 +40,8 @@ class Run:
     Attributes:
         model: a name in RECIPES.
         on: the characters to train on, "train" or "trainval"; only with "train" are there others to validate with.
-        steps: of the whole run; the learning rate reaches 0 at the last.
+        steps: of the whole run; the learning rate reaches 0 at the last. A run may go on with another number of them
+            than it started with: the rate then follows the new one. `State.plans` keeps what it was before.
         seed: of everything random.
     """
 
@@ -96,7 +98,8 @@ def train(
         if not quiet:
             print(f"Stopped at step {state.step}; the same command goes on from there.")
         return False
-    weights.save(state.mean, out / "network.safetensors", header={"run": json.dumps(asdict(run))})
+    about = asdict(run) | ({"plans": state.plans} if state.plans else {})
+    weights.save(state.mean, out / "network.safetensors", header={"run": json.dumps(about), "commit": commit()})
     return True
 
 
@@ -105,6 +108,7 @@ class State:
 
     def __init__(self, recipe: Recipe, run: Run) -> None:
         self.recipe, self.run, self.step = recipe, run, 0
+        self.plans: list[list[int]] = []  # [n, steps]: up to step n the run was to have so many steps
         self.mean = copy.deepcopy(recipe.network).eval().requires_grad_(False)
         decayed = {parameter for parameter in recipe.network.parameters() if parameter.dim() > 1}
         others = [parameter for parameter in recipe.parameters() if parameter not in decayed]
@@ -159,14 +163,14 @@ class State:
         for parameter, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {f"adam/{parameter}/{name}": tensor for name, tensor in moments.items()}
         tensors |= {"order": self.order, "random": torch.get_rng_state()}
-        header = {"run": json.dumps(asdict(self.run)), "step": str(self.step)}
+        header = {"run": json.dumps(asdict(self.run)), "step": str(self.step), "plans": json.dumps(self.plans)}
         storage.write(path, {name: t.clone() for name, t in tensors.items()}, kind="checkpoint", header=header)
 
     def read(self, path: Path) -> None:
         """Goes on from a file that `write` made."""
         tensors, header = storage.read(path, kind="checkpoint")
         found = json.loads(header["run"])
-        if found != asdict(self.run):
+        if {**found, "steps": self.run.steps} != asdict(self.run):
             raise ValueError(
                 f"{path} is of another run: {found}; asked for was {asdict(self.run)}. Name another folder by --out, "
                 "or ask for the same."
@@ -190,6 +194,9 @@ class State:
             optimizer["state"].setdefault(int(number), {})[moment] = tensor
         self.optimizer.load_state_dict(optimizer)
         self.order, self.step = tensors["order"], int(header["step"])
+        self.plans = json.loads(header.get("plans", "[]"))
+        if found["steps"] != self.run.steps:
+            self.plans.append([self.step, found["steps"]])
         torch.set_rng_state(tensors["random"])
 
 

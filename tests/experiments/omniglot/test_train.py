@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_memory_and_rand
 def test_a_checkpoint_of_another_run_is_refused(small: Omniglot, tmp_path: Path) -> None:
     assert train(RUN, small, tmp_path, quiet=True)
     with pytest.raises(ValueError, match="of another run"):
-        train(Run("ours", "train", steps=7, seed=3), small, tmp_path, quiet=True)
+        train(replace(RUN, seed=4), small, tmp_path, quiet=True)
+
+
+def test_a_run_may_go_on_with_more_or_fewer_steps_and_says_so(small: Omniglot, tmp_path: Path) -> None:
+    assert train(RUN, small, tmp_path, quiet=True)
+    assert train(replace(RUN, steps=8), small, tmp_path, quiet=True)
+    header = storage.read(tmp_path / "network.safetensors", kind="network")[1]
+    assert json.loads(header["run"]) == {"model": "ours", "on": "train", "steps": 8, "seed": 3, "plans": [[6, 6]]}
 
 
 def test_metrics_are_json_lines_and_those_after_the_checkpoint_are_dropped(small: Omniglot, tmp_path: Path) -> None:
