@@ -247,7 +247,7 @@ class Metrics:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise ImportError("--tensorboard needs TensorBoard: pip install tensorboard.") from error
+                raise ImportError("--tensorboard needs TensorBoard: pip install 'rarecall[tensorboard]'.") from error
             self._board = SummaryWriter(str(out / "tensorboard"), purge_step=step)
 
     def write(self, step: int, figures: dict[str, float]) -> None:
