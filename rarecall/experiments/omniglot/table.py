@@ -31,7 +31,8 @@ def table(folder: str | os.PathLike[str]) -> str:
         for column, figure in zip(COLUMNS, published, strict=True):
             ours = _figures(few_shot.get(model), column)
             cells.append(f"{'–' if figure is None else figure} / {ours}")
-        lines += _row(title, *cells)
+        preliminary = "note" in few_shot.get(model, {}).get("training", {})
+        lines += _row(title + (" (preliminary, see below)" if preliminary else ""), *cells)
     within_lines = [""]
     for model, result in few_shot.items():
         within = result["figures"].get("within an alphabet")
@@ -113,6 +114,8 @@ def _plus_minus(figure: dict[str, float]) -> str:
 
 
 def _trained(training: dict[str, Any]) -> str:
+    if "note" in training:
+        return f"; {training['note']}"
     if "steps" not in training:
         return ""
     return f"; trained on {training['on']}, {training['steps']} steps, seed {training['seed']}"
