@@ -83,12 +83,13 @@ def _evaluate(args: argparse.Namespace) -> None:
     from rarecall.experiments.omniglot.evaluate import evaluate, learner_of
     from rarecall.experiments.omniglot.models import PIXELS
 
+    origin = results.origin(_command(args), args.seed)
     learner, training = (PIXELS, {"model": "pixels"}) if args.pixels else learner_of(args.weights)
     result = evaluate(learner, data.load(args.data), characters=args.on, episodes=args.episodes, seed=args.seed)
     result = {"model": training["model"], "training": training} | result
     print(table.few_shot_lines(result))
     if args.out:
-        results.write(args.out, result, command=_command(args), seed=args.seed)
+        results.write(args.out, result, origin)
 
 
 def _lifelong(args: argparse.Namespace) -> None:
@@ -98,6 +99,7 @@ def _lifelong(args: argparse.Namespace) -> None:
     from rarecall.experiments.omniglot.evaluate import learner_of
     from rarecall.experiments.omniglot.lifelong import lifelong
 
+    origin = results.origin(_command(args), args.seed)
     learner, training = learner_of(args.weights)
     if not isinstance(learner, MemoryLearner):
         raise SystemExit(f"{args.weights} holds the model {training['model']!r}, which has no memory to measure.")
@@ -105,7 +107,7 @@ def _lifelong(args: argparse.Namespace) -> None:
     result = {"model": training["model"], "training": training} | result
     print(table.lifelong_lines(result))
     if args.out:
-        results.write(args.out, result, command=_command(args), seed=args.seed)
+        results.write(args.out, result, origin)
 
 
 def _table(args: argparse.Namespace) -> None:

@@ -16,12 +16,16 @@ import rarecall
 FOLDER = Path(rarecall.__file__).parents[1] / "results"
 
 
-def write(path: str | os.PathLike[str], result: dict[str, Any], *, command: str, seed: int) -> None:
+def origin(command: str, seed: int) -> dict[str, Any]:
+    """Where a result comes from. To be asked for before the run: the code on the disk may change while it lasts."""
+    return {"command": command, "seed": seed, "commit": commit(), "machine": machine()}
+
+
+def write(path: str | os.PathLike[str], result: dict[str, Any], origin: dict[str, Any]) -> None:
     """Writes a result, with where it came from."""
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: there is no folder {path.parent}. Make it first.")
-    origin = {"command": command, "seed": seed, "commit": commit(), "machine": machine()}
     beside = path.with_name(f".{path.name}.tmp")
     beside.write_text(json.dumps(origin | result, indent=2) + "\n")
     os.replace(beside, path)

@@ -21,11 +21,11 @@ from rarecall.experiments.omniglot.table import PAPER, table
 def made(small: Omniglot, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     few_shot = {"model": "pixels"} | evaluate(PIXELS, small, characters="all", episodes=2)
-    results.write(folder / "a.json", few_shot, command="rarecall omniglot evaluate --pixels", seed=5)
+    results.write(folder / "a.json", few_shot, results.origin("rarecall omniglot evaluate --pixels", seed=5))
     learner = MemoryLearner(nn.Flatten(), key_size=784)
     kept = lifelong(learner, small, repeats=1, classes=12, lags=(10, 20), events=30, quiet=True)
     training = {"on": "train", "steps": 9, "seed": 1}
-    results.write(folder / "b.json", {"model": "ours", "training": training} | kept, command="lifelong", seed=0)
+    results.write(folder / "b.json", {"model": "ours", "training": training} | kept, results.origin("lifelong", seed=0))
     (folder / "c.json").write_text('{"experiment": "another"}')
     return folder
 
@@ -64,4 +64,4 @@ def test_nothing_to_draw_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        results.write(tmp_path / "no" / "a.json", {}, command="", seed=0)
+        results.write(tmp_path / "no" / "a.json", {}, results.origin("", seed=0))
