@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Pixels:
-    """A `Learner` without parameters: the nearest drawing shown, by Euclidean distance, is the answer."""
+    """A `Learner` without parameters: the nearest drawing shown, by cosine, is the answer."""
 
     most_ways = None
 
     def encode(self, drawings: Tensor) -> Tensor:
-        return drawings.flatten(1)
+        return F.normalize(drawings.flatten(1), dim=1)
 
     def answer(self, shown: Tensor, asked: Tensor) -> Tensor:
         shots = shown.shape[1]
-        return torch.cdist(asked, shown.flatten(0, 1)).argmin(1) // shots
+        return (asked @ shown.flatten(0, 1).T).argmax(1) // shots
