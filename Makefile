@@ -28,6 +28,7 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 setup: $(VENV)/installed
