@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rarecall import storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
+from rarecall.native import extension, find_newest
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search
 
@@ -362,6 +363,8 @@ class Memory(nn.Module):
 
     def _newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
         """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
+        if self.values.device.type == "cpu" and extension() is not None:
+            return find_newest(self, target, exclude)
         wanted, which = target.unique(return_inverse=True)
         place = torch.searchsorted(wanted, self.values[: self.used]).clamp_(max=len(wanted) - 1)
         slots = (wanted[place] == self.values[: self.used]).nonzero().squeeze(1)
