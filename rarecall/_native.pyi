@@ -33,3 +33,15 @@ def find(
     scores: int,
     /,
 ) -> None: ...
+def find_newest(
+    values: int,
+    sources: int,
+    touched: int,
+    used: int,
+    targets: int,
+    exclude: int,
+    n: int,
+    threads: int,
+    newest: int,
+    /,
+) -> None: ...
