@@ -238,7 +238,8 @@ class Memory(nn.Module):
         confirmed, which = slots[right].unique(return_inverse=True)
         written = self.clock.tick(confirmed, misses, self.age_noise, generator)
         keys = self.keys[confirmed]
-        sums = keys.index_add(0, which, query[right])
+        # Not index_add: that wakes all threads for a sum of a few rows.
+        sums = keys.index_put((which,), query[right], accumulate=True)
         # A query opposite to the key it confirms cancels it; such a sum has no direction, and the key stays.
         cancelled = sums.norm(dim=1, keepdim=True) < 1e-6
         self.keys[confirmed] = torch.where(cancelled, keys, _normalize(sums))
