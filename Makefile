@@ -7,7 +7,7 @@ ifneq ($(wildcard ../shared/data),)
 export RARECALL_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format bench setup clean
+.PHONY: demo test test-slow lint format bench sanitize setup clean
 
 demo: setup
 	$(BIN)/rarecall demo --out demo.png
@@ -26,6 +26,11 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The extension under the sanitizers for memory, undefined behaviour and threads.
+sanitize: setup
+	native/sanitize.sh address,undefined
+	native/sanitize.sh thread
 
 bench: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
