@@ -8,6 +8,7 @@
 #include <exception>
 
 #include "cpu.h"
+#include "binding.h"
 #include "exact.h"
 #include "newest.h"
 
@@ -42,26 +43,6 @@ PyObject *use_variant(PyObject *, PyObject *name) {
             Py_RETURN_NONE;
         }
     return PyErr_Format(PyExc_ValueError, "use_variant got %R; expected one of variants().", name);
-}
-
-// Computes without the GIL, and turns a C++ exception into one of Python.
-template <typename Compute>
-PyObject *compute(const Compute &run) {
-    std::exception_ptr failure;
-    Py_BEGIN_ALLOW_THREADS;
-    try {
-        run();
-    } catch (...) {
-        failure = std::current_exception();
-    }
-    Py_END_ALLOW_THREADS;
-    if (failure) return PyErr_NoMemory();  // nothing else is ever thrown
-    Py_RETURN_NONE;
-}
-
-template <typename T>
-T *pointer(unsigned long long address) {
-    return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
 }
 
 PyObject *copy_keys_(PyObject *, PyObject *args) {
@@ -119,6 +100,12 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, methods
 
 }  // namespace
 
+extern PyMethodDef lists_methods[];
+
 Variant variant = best();
 
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__native() {
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddFunctions(module, lists_methods) < 0) Py_CLEAR(module);
+    return module;
+}
