@@ -8,7 +8,9 @@
 #include <exception>
 
 #include "cpu.h"
+#include "binding.h"
 #include "exact.h"
+#include "newest.h"
 
 namespace {
 
@@ -43,26 +45,6 @@ PyObject *use_variant(PyObject *, PyObject *name) {
     return PyErr_Format(PyExc_ValueError, "use_variant got %R; expected one of variants().", name);
 }
 
-// Computes without the GIL, and turns a C++ exception into one of Python.
-template <typename Compute>
-PyObject *compute(const Compute &run) {
-    std::exception_ptr failure;
-    Py_BEGIN_ALLOW_THREADS;
-    try {
-        run();
-    } catch (...) {
-        failure = std::current_exception();
-    }
-    Py_END_ALLOW_THREADS;
-    if (failure) return PyErr_NoMemory();  // nothing else is ever thrown
-    Py_RETURN_NONE;
-}
-
-template <typename T>
-T *pointer(unsigned long long address) {
-    return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
-}
-
 PyObject *copy_keys_(PyObject *, PyObject *args) {
     unsigned long long codes, inverse_scale, residual, longest, keys, values, slots;
     long long count;
@@ -92,9 +74,23 @@ PyObject *find_(PyObject *, PyObject *args) {
     });
 }
 
+PyObject *find_newest_(PyObject *, PyObject *args) {
+    unsigned long long values, sources, touched, targets, exclude, newest;
+    long long used, n;
+    int threads;
+    if (!PyArg_ParseTuple(args, "KKKLKKLiK", &values, &sources, &touched, &used, &targets, &exclude, &n, &threads,
+                          &newest))
+        return nullptr;
+    return compute([&] {
+        find_newest(pointer<int64_t>(values), pointer<int64_t>(sources), pointer<int64_t>(touched), used,
+                    pointer<int64_t>(targets), pointer<int64_t>(exclude), n, threads, pointer<int64_t>(newest));
+    });
+}
+
 PyMethodDef methods[] = {
     {"copy_keys", copy_keys_, METH_VARARGS, "Copies keys for the exact search; see exact.h."},
     {"find", find_, METH_VARARGS, "Finds the k best slots of each query; see exact.h."},
+    {"find_newest", find_newest_, METH_VARARGS, "Finds the newest slot of each value; see newest.h."},
     {"variants", variants, METH_NOARGS, "The kernels that this CPU can run, the best one last."},
     {"use_variant", use_variant, METH_O, "Runs the kernels of this name from now on; the best ones by default."},
     {nullptr, nullptr, 0, nullptr},
@@ -104,6 +100,12 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, methods
 
 }  // namespace
 
+extern PyMethodDef lists_methods[];
+
 Variant variant = best();
 
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__native() {
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddFunctions(module, lists_methods) < 0) Py_CLEAR(module);
+    return module;
+}

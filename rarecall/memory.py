@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rarecall import storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
+from rarecall.native import extension, find_newest
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search
 
@@ -128,8 +129,10 @@ class Memory(nn.Module):
         with torch.autocast(query.device.type, enabled=False):
             query = _normalize(query.to(self.keys.dtype)).reshape(-1, self.key_size)
             slots = self._neighbours(query.detach(), None if exclude is None else exclude.reshape(-1))  # (n, k)
-            # Indexing copies, so that an update between forward and backward does not reach the gradient.
-            similarities = torch.bmm(self.keys[slots.clamp(min=0)], query.unsqueeze(2)).squeeze(2)
+            # `embedding` copies, so that an update between forward and backward does not reach the gradient. It and
+            # this order of the product are several times faster than keys[slots] and (n, k, d) @ (n, d, 1).
+            keys = nn.functional.embedding(slots.clamp(min=0), self.keys)  # (n, k, key_size)
+            similarities = torch.bmm(query.unsqueeze(1), keys.transpose(1, 2)).squeeze(1)
             found = slots >= 0
             similarities, order = similarities.masked_fill(~found, -torch.inf).sort(descending=True, stable=True)
             slots, found = slots.gather(1, order), found.gather(1, order)
@@ -235,7 +238,8 @@ class Memory(nn.Module):
         confirmed, which = slots[right].unique(return_inverse=True)
         written = self.clock.tick(confirmed, misses, self.age_noise, generator)
         keys = self.keys[confirmed]
-        sums = keys.index_add(0, which, query[right])
+        # Not index_add: that wakes all threads for a sum of a few rows.
+        sums = keys.index_put((which,), query[right], accumulate=True)
         # A query opposite to the key it confirms cancels it; such a sum has no direction, and the key stays.
         cancelled = sums.norm(dim=1, keepdim=True) < 1e-6
         self.keys[confirmed] = torch.where(cancelled, keys, _normalize(sums))
@@ -360,6 +364,8 @@ class Memory(nn.Module):
 
     def _newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
         """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
+        if self.values.device.type == "cpu" and extension() is not None:
+            return find_newest(self, target, exclude)
         wanted, which = target.unique(return_inverse=True)
         place = torch.searchsorted(wanted, self.values[: self.used]).clamp_(max=len(wanted) - 1)
         slots = (wanted[place] == self.values[: self.used]).nonzero().squeeze(1)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import functools
 import logging
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from rarecall.memory import Memory
 
 
 @functools.cache
@@ -22,6 +27,34 @@ def extension() -> ModuleType | None:
         )
         return None
     return _native
+
+
+def find_newest(memory: Memory, target: Tensor, exclude: Tensor | None) -> Tensor:
+    """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
+    native, n = loaded(), len(target)
+    newest = torch.empty(n, dtype=torch.int64)
+    target = target.long().contiguous()
+    exclude = None if exclude is None else exclude.long().contiguous()
+    native.find_newest(
+        pointer(memory.values, memory.capacity),
+        pointer(memory.sources, memory.capacity),
+        pointer(memory.clock.touched, memory.capacity),
+        memory.used,
+        pointer(target, n),
+        0 if exclude is None else pointer(exclude, n),
+        n,
+        torch.get_num_threads(),
+        newest.data_ptr(),
+    )
+    return newest
+
+
+def loaded() -> ModuleType:
+    """The extension, where it is known to be there."""
+    native = extension()
+    if native is None:
+        raise RuntimeError("The C++ extension is missing; ask extension() first.")
+    return native
 
 
 def pointer(tensor: Tensor, *shape: int) -> int:

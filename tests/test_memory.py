@@ -439,7 +439,7 @@ def test_bad_settings() -> None:
     for settings in ({"key_size": 0}, {"capacity": 0}, {"k": 0}, {"margin": -1.0}, {"age_noise": math.inf}):
         with pytest.raises(ValueError, match=next(iter(settings))):
             Memory(**({"key_size": 4, "capacity": 8} | settings))
-    with pytest.raises(ValueError, match=r"'fast'; expected one of \['exact', 'lsh'\]"):
+    with pytest.raises(ValueError, match=r"'fast'; expected one of \['auto', 'exact', 'lsh'\]"):
         Memory(4, 8, search="fast")
     with pytest.raises(TypeError, match="of type type"):
         Memory(4, 8, search=ExactSearch)

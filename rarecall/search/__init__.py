@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+from rarecall.search.auto import AutoSearch
 from rarecall.search.base import Search
 from rarecall.search.exact import ExactSearch
 from rarecall.search.lsh import LSHSearch
 
-SEARCHES: dict[str, Callable[..., Search]] = {"exact": ExactSearch, "lsh": LSHSearch}
+SEARCHES: dict[str, Callable[..., Search]] = {"exact": ExactSearch, "lsh": LSHSearch, "auto": AutoSearch}
 
-__all__ = ["SEARCHES", "ExactSearch", "LSHSearch", "Search"]
+__all__ = ["SEARCHES", "AutoSearch", "ExactSearch", "LSHSearch", "Search"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -40,6 +40,6 @@ class Search(nn.Module):
     def loaded(self, memory: Memory) -> None:
         """Is called when the memory's state was loaded; a search that keeps more than buffers makes it anew here."""
 
-    def settings(self) -> dict[str, int]:
+    def settings(self) -> dict[str, Any]:
         """What `__init__` takes besides `key_size` and `capacity`, to make an equal search when a file is loaded."""
         return {}

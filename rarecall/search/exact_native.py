@@ -5,13 +5,12 @@ The proof that the result is exact is in docs/exact-search.md, and beside the co
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rarecall.native import extension, pointer
+from rarecall.native import extension, loaded, pointer
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -62,7 +61,7 @@ class KeyCopy:
     def _copy(self, memory: Memory, slots: Tensor | None) -> None:
         slots = None if slots is None else slots.contiguous()
         count = memory.used if slots is None else len(slots)
-        _extension().copy_keys(
+        loaded().copy_keys(
             *self._pointers,
             pointer(memory.keys, memory.capacity, memory.key_size),
             pointer(memory.values, memory.capacity),
@@ -79,7 +78,7 @@ class KeyCopy:
         exclude = None if exclude is None else exclude.long().contiguous()
         slots = torch.empty(n, k, dtype=torch.int64)
         similarities = torch.empty(n, k)
-        _extension().find(
+        loaded().find(
             *self._pointers,
             pointer(memory.keys, memory.capacity, memory.key_size),
             pointer(memory.sources, memory.capacity),
@@ -102,10 +101,3 @@ def _state(memory: Memory) -> tuple[tuple[int, int], tuple[int, int]]:
     # Only a memory that was made in inference mode does not count; it is then up to `changed` alone.
     keys, values = (0 if tensor.is_inference() else tensor._version for tensor in tensors)
     return where, (keys, values)
-
-
-def _extension() -> ModuleType:
-    native = extension()
-    if native is None:
-        raise RuntimeError("The C++ extension is missing; ask usable() first.")
-    return native

@@ -1,8 +1,6 @@
 import copy
 import io
-import logging
 import os
-import sys
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +11,7 @@ from torch import Tensor
 from rarecall import Memory, native
 from rarecall.search import exact
 from rarecall.search.exact_native import KeyCopy
-from tests.helpers import ids, teach, train, unit
+from tests.helpers import ids, train, unit
 
 extension = native.extension()
 pytestmark = pytest.mark.skipif(extension is None, reason="the extension was not built")
@@ -313,18 +311,3 @@ def test_a_forked_process_searches() -> None:
     if pid == 0:
         os._exit(0 if memory.search(memory, query, 40, None).tolist() == expected else 1)
     assert os.waitpid(pid, 0)[1] == 0
-
-
-def test_without_the_extension_one_line_says_so(monkeypatch, caplog) -> None:
-    monkeypatch.setitem(sys.modules, "rarecall._native", None)
-    monkeypatch.delattr("rarecall._native")
-    native.extension.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING, logger="rarecall"):
-            memory = Memory(4, 10, k=2)
-            for _ in range(3):
-                teach(memory, unit(2, 4), ids(1, 2))
-        assert len(caplog.records) == 1
-        assert "pip install" in caplog.text
-    finally:
-        native.extension.cache_clear()

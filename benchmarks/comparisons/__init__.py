@@ -1,0 +1,15 @@
+"""One file a comparison: `run(settings, progress)` yields its rows, `COLUMNS` are those of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from benchmarks.comparisons import exact, lsh, update
+from benchmarks.settings import Settings
+
+Row = dict[str, Any]
+Run = Callable[[Settings, Any], Iterator[Row]]
+
+COMPARISONS: dict[str, ModuleType] = {"exact": exact, "lsh": lsh, "update": update}

@@ -1,0 +1,57 @@
+"""Where a figure comes from: the command, the commit and the machine, and nothing that names a person or a host."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def provenance() -> dict[str, Any]:
+    """The command, commit and machine of this run."""
+    return {
+        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": {
+            "cpu": cpu(),
+            "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+            "system": platform.system(),
+            "python": platform.python_version(),
+        }
+        | {package: version(package) for package in ("torch", "faiss-cpu", "hnswlib", "usearch")},
+    }
+
+
+def commit() -> str:
+    """The commit that runs, with a + where files differ from it."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def cpu() -> str:
+    """The model of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def version(package: str) -> str | None:
+    """The installed version, None where there is none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,28 @@
+"""What a run measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Each comparison takes every combination of these that makes sense for it."""
+
+    workloads: tuple[str, ...] = ("clustered", "uniform")
+    sizes: tuple[int, ...] = (500_000,)
+    key_sizes: tuple[int, ...] = (128,)
+    ks: tuple[int, ...] = (256,)
+    batches: tuple[int, ...] = (1, 16, 128)
+    steps: int = 20
+    threads: int = 2
+    seed: int = 0
+
+
+SHORT = Settings()
+LONG = Settings(
+    workloads=("real", "clustered", "uniform"),
+    sizes=(100_000, 500_000, 1_000_000, 5_000_000),
+    key_sizes=(64, 128, 256),
+    ks=(256, 1),
+)

@@ -1,0 +1,107 @@
+// The functions of rarecall._native that work on lists; see lists.h. Each takes the fields of Lists as one tuple.
+#include "binding.h"
+
+#include <cstring>
+
+#include "lists.h"
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace {
+
+bool read(PyObject *fields, Lists &lists) {
+    static_assert(sizeof(Lists) % sizeof(int64_t) == 0 && sizeof(void *) == sizeof(int64_t), "all fields are 64 bits wide");
+    if (!PyTuple_Check(fields) || PyTuple_GET_SIZE(fields) != sizeof(Lists) / sizeof(int64_t)) {
+        PyErr_SetString(PyExc_TypeError, "Expected a tuple of the fields of Lists.");
+        return false;
+    }
+    int64_t numbers[sizeof(Lists) / sizeof(int64_t)];
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); i++)
+        numbers[i] = static_cast<int64_t>(PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(fields, i)));
+    std::memcpy(&lists, numbers, sizeof(Lists));
+    return !PyErr_Occurred();
+}
+
+PyObject *change(PyObject *, PyObject *args) {
+    PyObject *fields;
+    unsigned long long slots;
+    long long n;
+    int threads;
+    Lists lists;
+    if (!PyArg_ParseTuple(args, "OKLi", &fields, &slots, &n, &threads) || !read(fields, lists)) return nullptr;
+    return compute([&] { lists_change(lists, pointer<int64_t>(slots), n, threads); });
+}
+
+PyObject *restore(PyObject *, PyObject *args) {
+    PyObject *fields;
+    int threads;
+    Lists lists;
+    if (!PyArg_ParseTuple(args, "Oi", &fields, &threads) || !read(fields, lists)) return nullptr;
+    return compute([&] { lists_restore(lists, threads); });
+}
+
+PyObject *search(PyObject *, PyObject *args) {
+    PyObject *fields;
+    unsigned long long queries, exclude, out;
+    long long n;
+    int k, probes, threads;
+    Lists lists;
+    if (!PyArg_ParseTuple(args, "OKLiKiiK", &fields, &queries, &n, &k, &exclude, &probes, &threads, &out) ||
+        !read(fields, lists))
+        return nullptr;
+    return compute([&] {
+        lists_search(lists, pointer<float>(queries), n, k, pointer<int64_t>(exclude), probes, threads, pointer<int64_t>(out));
+    });
+}
+
+PyObject *rank(PyObject *, PyObject *args) {
+    PyObject *fields;
+    unsigned long long query;
+    long long exclude;
+    int depth, result = 0;
+    Lists lists;
+    if (!PyArg_ParseTuple(args, "OKLi", &fields, &query, &exclude, &depth) || !read(fields, lists)) return nullptr;
+    PyObject *none = compute([&] { result = lists_rank(lists, pointer<float>(query), exclude, depth); });
+    if (!none) return nullptr;
+    Py_DECREF(none);
+    return PyLong_FromLong(result);
+}
+
+PyObject *valid(PyObject *, PyObject *args) {
+    PyObject *fields;
+    long long max_blocks, max_lists;
+    bool result = false;
+    Lists lists;
+    if (!PyArg_ParseTuple(args, "OLL", &fields, &max_blocks, &max_lists) || !read(fields, lists)) return nullptr;
+    PyObject *none = compute([&] { result = lists_valid(lists, max_blocks, max_lists); });
+    if (!none) return nullptr;
+    Py_DECREF(none);
+    return PyBool_FromLong(result);
+}
+
+// Lists are read at random: with pages of 2 MB the CPU finds them faster. Where there are none, nothing happens.
+PyObject *large_pages(PyObject *, PyObject *args) {
+    unsigned long long address;
+    long long bytes;
+    if (!PyArg_ParseTuple(args, "KL", &address, &bytes)) return nullptr;
+#ifdef MADV_HUGEPAGE
+    constexpr uintptr_t page = 4096;
+    const uintptr_t start = (address + page - 1) / page * page, end = (address + bytes) / page * page;
+    if (end > start) madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
+#endif
+    Py_RETURN_NONE;
+}
+
+}  // namespace
+
+PyMethodDef lists_methods[] = {
+    {"lists_change", change, METH_VARARGS, "Takes up the keys of these slots."},
+    {"lists_restore", restore, METH_VARARGS, "Makes the codes and centres anew."},
+    {"lists_search", search, METH_VARARGS, "Finds the k nearest slots in the nearest lists."},
+    {"lists_rank", rank, METH_VARARGS, "The rank of the list that holds the nearest key."},
+    {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
+    {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a new, large tensor."},
+    {nullptr, nullptr, 0, nullptr},
+};
