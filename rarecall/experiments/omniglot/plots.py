@@ -35,8 +35,10 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
         figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
         plot(axes, measured)
         axes.set_ylabel("accuracy, %")
+        axes.set_ylim(0, 103)
+        axes.set_axisbelow(True)
         axes.grid(axis="y", color="lightgrey")
-        axes.legend()
+        axes.legend(loc="lower left")
         figure.savefig(path, dpi=120)
         pyplot.close(figure)
     return paths
@@ -58,7 +60,6 @@ def _retention(axes: Any, measured: dict[str, Any]) -> None:
             label = f"{title}, {kept['capacity']} slots"
             axes.plot([int(lag) for lag in points], list(points.values()), label=label, **next(styles))
     axes.set_xscale("log")
-    axes.set_ylim(-2, 102)
     axes.set_xlabel("updates since a class was shown, once")
 
 
