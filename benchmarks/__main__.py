@@ -1,4 +1,4 @@
-"""python -m benchmarks [exact] [lsh] [update] [--long] [--sizes 100000 ...]
+"""python -m benchmarks [exact] [approximate] [lsh] [update] [--long] [--sizes 100000 ...]
 
 Without arguments: the short version of all comparisons, in under five minutes on two quiet cores.
 """
