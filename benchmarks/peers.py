@@ -40,6 +40,7 @@ class FaissIVF:
         faiss.omp_set_num_threads(threads)
         self.k, key_size = k, keys.shape[1]
         self.centres = faiss.IndexFlatIP(key_size)
+        self.index: Any
         inner_product = faiss.METRIC_INNER_PRODUCT
         if setting["codes"] == "float32":
             self.index = faiss.IndexIVFFlat(self.centres, key_size, setting["nlist"], inner_product)
@@ -60,7 +61,7 @@ class FaissIVF:
         return self.index.search(query, self.k)[1]
 
     def update(self, slots: Array, keys: Array) -> None:
-        self.index.update_vectors(slots, keys)  # type: ignore[call-arg]
+        self.index.update_vectors(slots, keys)
 
 
 class Hnswlib:
