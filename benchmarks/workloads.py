@@ -80,7 +80,7 @@ def uniform(size: int, key_size: int, many: int, generator: torch.Generator) -> 
     return Workload("uniform", keys, values, queries, targets)
 
 
-# Embeddings by a trained network go here as "real", once there are weights to make them with.
+# Embeddings of drawings by a trained network go here as "real".
 WORKLOADS: dict[str, Callable[[int, int, int, torch.Generator], Workload]] = {
     "clustered": clustered,
     "uniform": uniform,

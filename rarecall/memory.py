@@ -36,7 +36,8 @@ class Memory(nn.Module):
         margin: the alpha of the loss.
         inverse_temperature: the t of the softmax over the similarities.
         age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
-        search: "exact", "lsh", or an object of the search protocol (`rarecall.Search`).
+        search: "exact", "lsh", "auto", or an object of the search protocol (`rarecall.Search`).
+        recall: with "lsh" and "auto", the share of queries whose nearest neighbour is to be found; 0.95 by default.
 
     Example:
         >>> memory = Memory(key_size=256, capacity=1000)
@@ -62,6 +63,7 @@ class Memory(nn.Module):
         inverse_temperature: float = 40.0,
         age_noise: float = 8.0,
         search: str | Search = "exact",
+        recall: float | None = None,
     ) -> None:
         super().__init__()
         for name, number in (("key_size", key_size), ("capacity", capacity), ("k", k)):
@@ -75,12 +77,16 @@ class Memory(nn.Module):
                 raise ValueError(
                     f"Memory got search={search!r}; expected one of {sorted(SEARCHES)} or an object of rarecall.Search."
                 )
-            search = SEARCHES[search](key_size, capacity)
+            if recall is not None and search == "exact":
+                raise ValueError(f'Memory got recall={recall} with search="exact"; expected "lsh" or "auto" with it.')
+            search = SEARCHES[search](key_size, capacity, **({} if recall is None else {"recall": recall}))
         elif not isinstance(search, Search):
             raise TypeError(
                 f"Memory got search of type {type(search).__name__}; expected one of {sorted(SEARCHES)} or an object "
                 "of rarecall.Search."
             )
+        elif recall is not None:
+            raise ValueError(f"Memory got recall={recall} with a search that is made already; give it to the search.")
         self.key_size, self.capacity, self.k = key_size, capacity, k
         self.margin, self.inverse_temperature, self.age_noise = margin, inverse_temperature, age_noise
         self.register_buffer("keys", torch.zeros(capacity, key_size, dtype=torch.float32))

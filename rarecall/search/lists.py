@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from rarecall.native import extension, pointer
+from rarecall.native import extension, loaded, pointer
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -61,7 +60,7 @@ class Lists:
         blocks, lists = len(state.next), len(state.head)
         width = -(-memory.key_size // 32) * 32
         words = 2 if width <= 128 else 4
-        self._native = _extension()
+        self._native = loaded()
         self._tensors = (
             torch.empty(blocks * BLOCK, width, dtype=torch.int8),  # codes
             torch.empty(blocks * BLOCK),  # scales
@@ -142,10 +141,3 @@ def _state(memory: Memory, state: Places) -> tuple[tuple[int, ...], tuple[int, .
     tensors = (memory.keys, memory.values, memory.sources, state.places)
     where = tuple(tensor.data_ptr() for tensor in tensors)
     return where, tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
-
-
-def _extension() -> ModuleType:
-    native = extension()
-    if native is None:
-        raise RuntimeError("The C++ extension is missing; ask usable() first.")
-    return native

@@ -32,7 +32,8 @@ class LSHSearch(Search):
     Args:
         key_size: numbers in a key.
         capacity: slots of the memory.
-        tables: hash tables, each with hash vectors of its own.
+        recall: the share of neighbours at a cosine of 0.9 that are to be found; nearer ones are found more often.
+        tables: hash tables, each with hash vectors of its own; by default as many as `recall` asks for.
         bits: hash vectors of a table; by default so many that a bucket of a full memory holds `width / 4` on average.
         probes: buckets looked into in each table; there are 2 ** bits of them.
         width: places of a bucket.
@@ -50,32 +51,40 @@ class LSHSearch(Search):
         key_size: int,
         capacity: int,
         *,
-        tables: int = 8,
+        recall: float = 0.95,
+        tables: int | None = None,
         bits: int | None = None,
         probes: int = 16,
-        width: int = 64,
+        width: int = 32,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if min(tables, probes, width) < 1:
+        if min(1 if tables is None else tables, probes, width) < 1:
             raise ValueError(
                 f"LSHSearch got tables={tables}, probes={probes}, width={width}; expected 1 or more of each."
+            )
+        if not 0 < recall < 1:
+            raise ValueError(
+                f'LSHSearch got recall={recall}; expected more than 0 and less than 1. For 1, take search="exact".'
             )
         if bits is None:
             bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
         if not 1 <= bits <= 24:
             raise ValueError(f"LSHSearch got bits={bits}; expected 1 to 24: each table has 2 ** bits buckets.")
-        self.tables, self.bits, self.probes, self.width = tables, bits, min(probes, 2**bits), width
+        self.bits, self.probes, self.width = bits, min(probes, 2**bits), width
+        # The nearest buckets differ from the query's own in some subset of the few bits of the smallest margins.
+        self.flipped_bits = min(bits, math.ceil(math.log2(self.probes)) + 3)
+        subsets = torch.arange(2**self.flipped_bits)[:, None] >> torch.arange(self.flipped_bits) & 1
+        self.register_buffer("_flips", subsets, persistent=False)  # (2 ** flipped_bits, flipped_bits)
+        if tables is None:
+            tables = math.ceil(math.log(1 - recall) / math.log(1 - self._found_in_a_table()))
+        self.tables = tables
         planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator), dim=0)
         self.register_buffer("planes", planes)
         # Of each slot and table: its code, and its place in the bucket of that code (-1 where it is in none).
         self.register_buffer("codes", torch.zeros(tables, capacity, dtype=torch.int32))
         self.register_buffer("places", torch.full((tables, capacity), -1, dtype=torch.int32))
         self.register_buffer("buckets", torch.full((tables, 2**bits, width), -1, dtype=torch.int32))
-        # The nearest buckets differ from the query's own in some subset of the few bits of the smallest margins.
-        self.flipped_bits = min(bits, math.ceil(math.log2(self.probes)) + 3)
-        subsets = torch.arange(2**self.flipped_bits)[:, None] >> torch.arange(self.flipped_bits) & 1
-        self.register_buffer("_flips", subsets, persistent=False)  # (2 ** flipped_bits, flipped_bits)
 
     def settings(self) -> dict[str, int]:
         return {"tables": self.tables, "bits": self.bits, "probes": self.probes, "width": self.width}
@@ -96,7 +105,7 @@ class LSHSearch(Search):
 
     def _find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         table = torch.arange(self.tables, device=query.device)[:, None]
-        entries = self.buckets[table, self._probe(query)].flatten(1)  # (n, tables * probes * width)
+        entries = self.buckets[table, self._probe(query @ self.planes)].flatten(1)  # (n, tables * probes * width)
         row, column = (entries >= 0).nonzero(as_tuple=True)
         # A slot may be in the query's bucket of several tables.
         pair = (row * memory.capacity + entries[row, column]).unique()
@@ -154,15 +163,22 @@ class LSHSearch(Search):
 
     def _code(self, margins: Tensor) -> Tensor:
         """(n, tables) int64: the sign bits of (n, tables * bits) margins, as numbers."""
-        signs = (margins > 0).view(-1, self.tables, self.bits)
+        signs = (margins > 0).unflatten(1, (-1, self.bits))
         return (signs << torch.arange(self.bits, device=margins.device)).sum(-1)
 
-    def _probe(self, query: Tensor) -> Tensor:
-        """(n, tables, probes) int64: the codes of the buckets nearest to each query, its own first."""
-        margins = query @ self.planes  # (n, tables * bits)
-        margin, bit = margins.abs().view(-1, self.tables, self.bits).topk(self.flipped_bits, largest=False)
+    def _probe(self, margins: Tensor) -> Tensor:
+        """(n, tables, probes) int64: the codes of the buckets nearest to queries of these margins, their own first."""
+        margin, bit = margins.abs().unflatten(1, (-1, self.bits)).topk(self.flipped_bits, largest=False)
         # The cost of a subset of flips is the sum of their squared margins: how far the query is from that bucket.
         cost = margin.square() @ self._flips.to(margin.dtype).T  # (n, tables, 2 ** flipped_bits)
         subset = cost.topk(self.probes, largest=False).indices  # (n, tables, probes)
         flips = (self._flips[subset] << bit.unsqueeze(2)).sum(-1)
         return self._code(margins).unsqueeze(-1) ^ flips
+
+    def _found_in_a_table(self, cosine: float = 0.9, trials: int = 2000) -> float:
+        """The share of keys at this cosine that one table finds: tried out with margins as random vectors have them."""
+        generator = torch.Generator().manual_seed(0)
+        query, aside = torch.randn(2, trials, self.bits, generator=generator)
+        key = cosine * query + math.sqrt(1 - cosine**2) * aside
+        found = (self._probe(query) == self._code(key).unsqueeze(-1)).any(-1).float().mean().item()
+        return min(max(found, 0.01), 0.99)  # so that there is at least one table, and an end to them

@@ -346,6 +346,12 @@ def test_settings() -> None:
     memory = Memory(8, 100, search=AutoSearch(8, 100, recall=0.8))
     assert memory.search.settings() == {"recall": 0.8}
     assert "recall=0.8" in repr(memory)
+    for name in ("auto", "lsh"):
+        few, many = (Memory(8, 100_000, search=name, recall=recall).search for recall in (0.5, 0.99))
+        assert few.settings() != many.settings()
+    for search in ("exact", AutoSearch(8, 100)):
+        with pytest.raises(ValueError, match="recall"):
+            Memory(8, 100, search=search, recall=0.9)
     for recall in (0, 1, 1.5, -1, float("nan")):
         with pytest.raises(ValueError, match="recall"):
             AutoSearch(8, 100, recall=recall)

@@ -91,7 +91,7 @@ def test_the_first_probe_is_the_querys_own_bucket_and_the_others_are_nearest() -
     search = LSHSearch(16, 100, tables=3, bits=6, probes=64)
     query = unit(5, 16)
     margins = (query @ search.planes).view(5, 3, 6)
-    probed = search._probe(query)
+    probed = search._probe(query @ search.planes)
     assert torch.equal(probed[..., 0], search._code(query @ search.planes))
     assert all(len(set(codes)) == 64 for codes in probed.flatten(0, 1).tolist())
     flipped = (probed ^ probed[..., :1]).unsqueeze(-1) >> torch.arange(6) & 1
@@ -108,7 +108,31 @@ def test_a_full_bucket_lets_go_of_the_slot_touched_longest_ago() -> None:
     assert len(memory) == 5
 
 
+@pytest.mark.parametrize("recall", [0.5, 0.8, 0.95])
+def test_tables_are_as_many_as_the_recall_asks_for(recall) -> None:
+    """Keys at the cosine that the promise is about, and no bucket full: four deviations of 2000 trials is 0.045."""
+    size, trials = 64, 2000
+    key = unit(trials, size)
+    aside = torch.randn(trials, size)
+    aside = torch.nn.functional.normalize(aside - (aside * key).sum(1, keepdim=True) * key, dim=1)
+    memory = Memory(size, trials, k=256, search=LSHSearch(size, trials, recall=recall, width=64))
+    teach(memory, key, torch.arange(trials))
+    query = 0.9 * key + math.sqrt(1 - 0.9**2) * aside
+    found = (memory(query).slots == torch.arange(trials)[:, None]).any(1).float().mean().item()
+    assert found > recall - 0.045
+    fewer = LSHSearch(size, trials, recall=recall / 2, width=64)
+    assert fewer.tables < memory.search.tables or fewer.tables == 1
+
+
 def test_errors() -> None:
-    for settings in ({"tables": 0}, {"bits": 0}, {"bits": 25}, {"probes": 0}, {"width": 0}):
+    for settings in (
+        {"recall": 0},
+        {"recall": 1},
+        {"tables": 0},
+        {"bits": 0},
+        {"bits": 25},
+        {"probes": 0},
+        {"width": 0},
+    ):
         with pytest.raises(ValueError, match=next(iter(settings))):
             LSHSearch(4, 100, **settings)

@@ -1,0 +1,149 @@
+"""Other approximate searches: how each follows a key that moves, and the settings that it is tuned over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Setting = dict[str, Any]
+
+
+class Peer(Protocol):
+    """An index of keys that are numbered from 0 on."""
+
+    @property
+    def efforts(self) -> tuple[int, ...]:
+        """What to try as the effort of a search, from the least on."""
+
+    def set(self, effort: int) -> None:
+        """How much a search does from now on."""
+
+    def search(self, query: Array) -> Array:
+        """(n, k): the keys nearest to each query."""
+
+    def update(self, slots: Array, keys: Array) -> None:
+        """Moves keys."""
+
+
+class FaissIVF:
+    """An inverted file, trained on the keys. `update_vectors` moves a key to another list; the centres stay."""
+
+    efforts = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
+
+    def __init__(self, keys: Array, k: int, threads: int, setting: Setting) -> None:
+        import faiss
+
+        faiss.omp_set_num_threads(threads)
+        self.k, key_size = k, keys.shape[1]
+        self.centres = faiss.IndexFlatIP(key_size)
+        self.index: Any
+        inner_product = faiss.METRIC_INNER_PRODUCT
+        if setting["codes"] == "float32":
+            self.index = faiss.IndexIVFFlat(self.centres, key_size, setting["nlist"], inner_product)
+        else:
+            eight_bits = faiss.ScalarQuantizer.QT_8bit
+            self.index = faiss.IndexIVFScalarQuantizer(
+                self.centres, key_size, setting["nlist"], eight_bits, inner_product, False
+            )
+        self.index.cp.spherical = True
+        self.index.train(keys[:: max(len(keys) // (40 * setting["nlist"]), 1)])
+        self.index.add(keys)
+        self.index.make_direct_map(True)
+
+    def set(self, effort: int) -> None:
+        self.index.nprobe = effort
+
+    def search(self, query: Array) -> Array:
+        return self.index.search(query, self.k)[1]
+
+    def update(self, slots: Array, keys: Array) -> None:
+        self.index.update_vectors(slots, keys)
+
+
+class Hnswlib:
+    """A graph. A key that moves is marked as deleted, and one with a label of its own takes its place in the graph."""
+
+    efforts = (1, 2, 4)  # times k, which is the least that it takes
+
+    def __init__(self, keys: Array, k: int, threads: int, setting: Setting) -> None:
+        import hnswlib
+
+        self.k, size = k, len(keys)
+        self.index = hnswlib.Index("ip", keys.shape[1])
+        self.index.init_index(
+            size, M=setting["M"], ef_construction=setting["ef_construction"], allow_replace_deleted=True
+        )
+        self.index.set_num_threads(threads)
+        self.index.add_items(keys, np.arange(size))
+        self.labels, self.slots, self.given = np.arange(size), np.arange(size + 1_000_000) % size, size
+
+    def set(self, effort: int) -> None:
+        self.index.set_ef(max(effort * self.k, 16))
+
+    def search(self, query: Array) -> Array:
+        return self.slots[self.index.knn_query(query, self.k)[0].astype(np.int64)]
+
+    def update(self, slots: Array, keys: Array) -> None:
+        # Labels that are deleted together cannot be given again together: hnswlib takes any of their places for any.
+        for label in self.labels[slots].tolist():
+            self.index.mark_deleted(label)
+        self.labels[slots] = np.arange(self.given, self.given + len(slots))
+        self.slots[self.labels[slots]] = slots
+        self.given += len(slots)
+        self.index.add_items(keys, self.labels[slots], replace_deleted=True)
+
+
+class Usearch:
+    """A graph. A key that moves is removed and added again."""
+
+    efforts = (1, 2, 4)  # times k
+
+    def __init__(self, keys: Array, k: int, threads: int, setting: Setting) -> None:
+        from usearch.index import Index
+
+        self.k, self.threads = k, threads
+        self.index = Index(
+            ndim=keys.shape[1],
+            metric="ip",
+            dtype=setting["dtype"],
+            connectivity=setting["connectivity"],
+            expansion_add=setting["expansion_add"],
+        )
+        self.index.add(np.arange(len(keys)), keys, threads=threads)
+
+    def set(self, effort: int) -> None:
+        self.index._compiled.expansion_search = max(effort * self.k, 16)
+
+    def search(self, query: Array) -> Array:
+        found = np.asarray(self.index.search(query, self.k, threads=self.threads).keys).astype(np.int64)
+        return found.reshape(len(query), -1)
+
+    def update(self, slots: Array, keys: Array) -> None:
+        self.index.remove(slots, threads=self.threads)
+        self.index.add(slots, keys, threads=self.threads)
+
+
+# Each is called with keys (size, key_size), k, the number of threads and a setting.
+PEERS: dict[str, Callable[[Array, int, int, Setting], Peer]] = {
+    "faiss IVF": FaissIVF,
+    "hnswlib": Hnswlib,
+    "usearch": Usearch,
+}
+
+
+def grid(name: str, size: int) -> Iterator[Setting]:
+    """The settings that a peer is tuned over."""
+    if name == "faiss IVF":
+        root = 2 ** round(np.log2(size**0.5))  # 512 at 500 000 keys
+        for lists, codes in product((1, 2, 4, 8), ("float32", "int8")):
+            yield {"nlist": int(lists * root), "codes": codes}
+    elif name == "hnswlib":
+        for links in (8, 16):
+            yield {"M": links, "ef_construction": 64}
+    else:
+        for links, dtype in product((8, 16), ("f32", "i8")):
+            yield {"connectivity": links, "expansion_add": 64, "dtype": dtype}
