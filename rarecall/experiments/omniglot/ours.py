@@ -30,7 +30,7 @@ class Ours(Recipe):
     """
 
     ways, shows = 64, 2
-    steps = 9_000
+    steps = 20_000
     learning_rate = 3e-3
     warm_up = 0.05
     weight_decay = 1e-2
@@ -49,7 +49,7 @@ class Ours(Recipe):
 
     def make_network(self) -> nn.Module:
         """Maps drawings to queries."""
-        return ResidualNet(KEY_SIZE, widths=(32, 64, 128))
+        return ResidualNet(KEY_SIZE, widths=(32, 96, 256))
 
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
