@@ -112,18 +112,26 @@ void weigh(const Slots &memory, const Before &before, const int64_t *slots, cons
     });
 }
 
-void first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns) {
+int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths) {
+    int64_t bad = 0;
     for (int64_t row = 0; row < n; row++) {
-        int64_t right = -1, wrong = -1;
-        for (int64_t j = 0; j < k && (right < 0 || wrong < 0); j++) {
-            const int64_t value = values[row * k + j];
-            if (value == targets[row]) {
-                if (right < 0) right = j;
-            } else if (value >= 0 && wrong < 0) {
-                wrong = j;
-            }
-        }
-        columns[2 * row] = right;
-        columns[2 * row + 1] = wrong;
+        const float *vector = vectors + row * size;
+        double square = 0;  // as a double, no float32 is too large or too small to be squared
+        for (int i = 0; i < size; i++) square += static_cast<double>(vector[i]) * vector[i];
+        if (!std::isfinite(square)) bad += std::count_if(vector, vector + size, [](float x) { return !std::isfinite(x); });
+        const double inverse = square > 0 ? 1 / std::sqrt(square) : 2.0;
+        inverse_lengths[row] = static_cast<float>(inverse);
+        for (int i = 0; i < size; i++) units[row * size + i] = static_cast<float>(vector[i] * inverse);
+    }
+    return bad;
+}
+
+void normalise_gradient(const float *units, const float *inverse_lengths, const float *of_units, int64_t n, int size,
+                        float *of_vectors) {
+    for (int64_t row = 0; row < n; row++) {
+        const float *unit = units + row * size, *of_unit = of_units + row * size;
+        const float along = kernels().dot(unit, of_unit, size);
+        for (int i = 0; i < size; i++)
+            of_vectors[row * size + i] = (of_unit[i] - along * unit[i]) * inverse_lengths[row];
     }
 }

@@ -35,5 +35,10 @@ struct Before {
 void weigh(const Slots &memory, const Before &before, const int64_t *slots, const float *weights, int64_t n, int64_t k,
            int threads, float *gradient);
 
-// columns, (n, 2): where in values, (n, k), the first right value and the first wrong one are; -1 where there is none.
-void first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns);
+// Makes vectors, (n, size), of length 1; zero vectors stay zero. inverse_lengths, (n,): by what each was multiplied (2 for a
+// zero vector, so that it has a gradient by which to leave). Returns how many numbers are nan or infinite.
+int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths);
+
+// The gradient of the vectors from that of the units, all (n, size).
+void normalise_gradient(const float *units, const float *inverse_lengths, const float *of_units, int64_t n, int size,
+                        float *of_vectors);

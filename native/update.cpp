@@ -52,6 +52,18 @@ void plan(const Slots &memory, const float *queries, const int64_t *nearest, con
     }
 }
 
+void write(const Plan &plan, const float *queries, const int64_t *targets, const int64_t *sources_given,
+           const int64_t *written, int key_size, float *keys, int64_t *values, int64_t *sources) {
+    for (int64_t i = 0; i < plan.confirmed_count; i++)
+        std::copy_n(plan.keys + i * key_size, key_size, keys + plan.confirmed[i] * key_size);
+    for (int64_t i = 0; i < plan.missed_count; i++) {
+        const int64_t slot = written[i], row = plan.missed[i];
+        std::copy_n(queries + row * key_size, key_size, keys + slot * key_size);
+        values[slot] = targets[row];
+        sources[slot] = sources_given ? sources_given[row] : -1;
+    }
+}
+
 void link(const Chains &chains, const int64_t *values, const int64_t *slots, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const auto slot = static_cast<int32_t>(slots[i]);

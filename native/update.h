@@ -17,6 +17,11 @@ struct Plan {
 void plan(const Slots &memory, const float *queries, const int64_t *nearest, const int64_t *answers,
           const int64_t *targets, int64_t n, Plan &plan);
 
+// Writes what was planned: the keys of the confirmed slots, and the missed queries with their targets and sources to the
+// slots `written`, (missed_count,), after those.
+void write(const Plan &plan, const float *queries, const int64_t *targets, const int64_t *sources_given,
+           const int64_t *written, int key_size, float *keys, int64_t *values, int64_t *sources);
+
 // The slots in chains by a hash of their value, the one that was touched last at the head.
 struct Chains {
     int32_t *heads;           // (1 << bits,): a slot, or -1

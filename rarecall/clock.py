@@ -65,7 +65,9 @@ class Clock(nn.Module):
         self._holes = (self.touched[: self.used] == EMPTY).nonzero().squeeze(1)
 
     @torch.no_grad()
-    def tick(self, confirmed: Tensor, new: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
+    def tick(
+        self, confirmed: Tensor, new: int, age_noise: float, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Makes one update pass: touches the confirmed slots and as many others as are to be written.
 
         Args:
@@ -74,22 +76,29 @@ class Clock(nn.Module):
             age_noise: the r in argmax(age + r) is drawn from [0, age_noise).
 
         Returns:
-            (new,) int64: the slots to write. Empty ones first, then those of the largest age + r. A slot confirmed by
-            this same update is taken only when there is no other left.
+            The slots to write, (new,) int64: empty ones first, then those of the largest age + r. A slot confirmed by
+            this same update is taken only when there is no other left. And all slots touched, ascending.
         """
         self.now += 1
         self.touched[confirmed] = self.now  # their lines in the log are no longer live
-        hole, fresh = self._holes[:new], min(max(new - len(self._holes), 0), self.capacity - self.used)
-        self._holes = self._holes[new:]
-        empty = torch.cat([hole, torch.arange(self.used, self.used + fresh, device=hole.device)])
-        self.used += fresh
-        oldest = self._oldest(new - len(empty), age_noise, generator)
-        last_resort = confirmed[: new - len(empty) - len(oldest)]
-        written = torch.cat([empty, oldest, last_resort])
-        self.touched[written] = self.now
+        holes, free = min(new, len(self._holes)), self.capacity - self.used
+        fresh = min(new - holes, free)
+        written = self._oldest(new - holes - fresh, age_noise, generator)
+        if holes or fresh:
+            device = written.device
+            written = torch.cat(
+                [self._holes[:holes], torch.arange(self.used, self.used + fresh, device=device), written]
+            )
+            self._holes = self._holes[holes:]
+            self.used += fresh
+        last_resort = confirmed[: new - len(written)]
+        if len(last_resort):
+            written = torch.cat([written, last_resort])
         # In the order of the slots, as `rebuild` would have it: so a run that was saved and resumed goes on the same.
-        self._log(torch.cat([confirmed[len(last_resort) :], written]).sort().values)
-        return written
+        touched = torch.cat([confirmed[len(last_resort) :], written]).sort().values
+        self.touched[written] = self.now
+        self._log(touched)
+        return written, touched
 
     @torch.no_grad()
     def forget(self, slots: Tensor) -> None:
@@ -114,9 +123,9 @@ class Clock(nn.Module):
         if len(live) < count:
             return self._log_slots[live]
         self._head = int(live[0])
-        ages = (self.now - self._log_times[live]).double()
-        noise = torch.rand(len(live), generator=generator, device=ages.device, dtype=ages.dtype) * age_noise
-        order = (ages + noise).sort(descending=True, stable=True).indices
+        noise = torch.rand(len(live), generator=generator, device=live.device, dtype=torch.float64) * age_noise
+        # Age + noise is largest where the time less the noise is least.
+        order = (self._log_times[live] - noise).sort(stable=True).indices
         return self._log_slots[live[order[:count]]]
 
     def _live(self, count: int, reach: int) -> Tensor:

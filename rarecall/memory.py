@@ -18,7 +18,7 @@ from rarecall.native import usable
 from rarecall.neighbours import Histories, Neighbours
 from rarecall.newest import Chains, find_newest
 from rarecall.recall import Recall
-from rarecall.rules import confirm, first_right_and_wrong, normalize
+from rarecall.rules import confirm, first_right_and_wrong, margin_loss, normalize, write
 from rarecall.search import SEARCHES, Search
 
 
@@ -140,7 +140,7 @@ class Memory(nn.Module):
             check_ids("exclude", exclude, leading, at_least=-1)
             exclude = exclude.to(self.keys.device)
         with torch.autocast(query.device.type, enabled=False):
-            query = normalize(query.to(self.keys.dtype)).reshape(-1, self.key_size)
+            query = normalize(query.to(self.keys.dtype).reshape(-1, self.key_size))
             exclude_flat = None if exclude is None else exclude.reshape(-1)
             found = self._found(query.detach(), exclude_flat)
             slots, similarities, values, weights = Neighbours.apply(query, found, exclude_flat, self)  # (n, k) each
@@ -170,24 +170,21 @@ class Memory(nn.Module):
         """
         self._check_recall(recall)
         check_ids("target", target, recall.value.shape, at_least=0)
-        taking_part = check_mask(mask, recall.value).reshape(-1)
+        mask = check_mask(mask, recall.value)
         target = target.to(self.values.device).reshape(-1)
-        similarities = recall.similarities.reshape(-1, self.k)
         columns = first_right_and_wrong(recall.values.reshape(-1, self.k), target)
-        right, wrong = (columns >= 0).unbind(1)
-        positive, negative = similarities.gather(1, columns.clamp(min=0)).unbind(1)
-        taking_part = taking_part & wrong
-        elsewhere = (taking_part & ~right).nonzero().squeeze(1)
-        if len(elsewhere):
-            exclude = None if recall.exclude is None else recall.exclude.reshape(-1)[elsewhere]
-            newest = self._newest(target[elsewhere], exclude)
-            query = recall.query.reshape(-1, self.key_size)[elsewhere]
-            with torch.autocast(query.device.type, enabled=False):
-                similarity = (query * self.keys[newest.clamp(min=0)]).sum(1)
-            positive = positive.index_put((elsewhere,), similarity)
-            taking_part = taking_part.index_put((elsewhere,), newest >= 0)
-        losses = (negative - positive + self.margin).relu()
-        return losses.where(taking_part, 0.0).sum() / taking_part.sum().clamp(min=1)
+        newest = None
+        if bool((columns[:, 0] < 0).any()):
+            newest = self._newest(target, None if recall.exclude is None else recall.exclude.reshape(-1))
+        with torch.autocast(recall.query.device.type, enabled=False):
+            return margin_loss(
+                recall.similarities.reshape(-1, self.k),
+                recall.query.reshape(-1, self.key_size),
+                columns,
+                newest,
+                None if mask is None else mask.reshape(-1),
+                self,
+            )
 
     @torch.compiler.disable
     @torch.no_grad()
@@ -216,14 +213,20 @@ class Memory(nn.Module):
         check_ids("target", target, recall.value.shape, at_least=0)
         if source is not None:
             check_ids("source", source, recall.value.shape, at_least=-1)
-        taking_part = check_mask(mask, recall.value)
-        device = self.keys.device
-        target = target.to(device)[taking_part]
-        source = torch.full_like(target, -1) if source is None else source.to(device)[taking_part]
-        query = recall.query.detach()[taking_part]
-        confirmed, keys, missed, zeros = confirm(
-            self.keys, query, recall.slots[..., 0][taking_part], recall.value[taking_part], target
+        mask = check_mask(mask, recall.value)
+        target, query, nearest, answer = (
+            target.to(self.keys.device),
+            recall.query.detach(),
+            recall.slots[..., 0],
+            recall.value,
         )
+        source = None if source is None else source.to(self.keys.device)
+        if mask is not None:
+            target, query, nearest, answer = target[mask], query[mask], nearest[mask], answer[mask]
+            source = None if source is None else source[mask]
+        target, query = target.reshape(-1), query.reshape(-1, self.key_size)
+        source = None if source is None else source.reshape(-1)
+        confirmed, keys, missed, zeros = confirm(self.keys, query, nearest.reshape(-1), answer.reshape(-1), target)
         if zeros:
             raise ValueError(
                 f"update got {zeros} zero vectors to store; a zero vector has no direction. Leave them out with mask=."
@@ -234,14 +237,9 @@ class Memory(nn.Module):
                 "slots. Make smaller batches, or a memory of greater capacity."
             )
 
-        written = self.clock.tick(confirmed, len(missed), self.age_noise, generator)
-        # A slot that was confirmed is written only when there is no other left.
-        changed = torch.cat([confirmed, written]).unique()
-        with self._changing(changed):
-            self.keys[confirmed] = keys
-            self.keys[written] = query[missed]
-            self.values[written] = target[missed]
-            self.sources[written] = source[missed]
+        written, touched = self.clock.tick(confirmed, len(missed), self.age_noise, generator)
+        with self._changing(touched):
+            write(self, confirmed, keys, written, missed, query, target, source)
 
     @torch.no_grad()
     def forget(
