@@ -138,7 +138,7 @@ class Memory(nn.Module):
         leading = query.shape[:-1]
         if exclude is not None:
             check_ids("exclude", exclude, leading, at_least=-1)
-            exclude = exclude.to(self.keys.device)
+            exclude = exclude.to(self.values)
         with torch.autocast(query.device.type, enabled=False):
             query = normalize(query.to(self.keys.dtype).reshape(-1, self.key_size))
             exclude_flat = None if exclude is None else exclude.reshape(-1)
@@ -171,7 +171,7 @@ class Memory(nn.Module):
         self._check_recall(recall)
         check_ids("target", target, recall.value.shape, at_least=0)
         mask = check_mask(mask, recall.value)
-        target = target.to(self.values.device).reshape(-1)
+        target = target.to(self.values).reshape(-1)
         columns = first_right_and_wrong(recall.values.reshape(-1, self.k), target)
         newest = None
         if bool((columns[:, 0] < 0).any()):
@@ -214,19 +214,15 @@ class Memory(nn.Module):
         if source is not None:
             check_ids("source", source, recall.value.shape, at_least=-1)
         mask = check_mask(mask, recall.value)
-        target, query, nearest, answer = (
-            target.to(self.keys.device),
-            recall.query.detach(),
-            recall.slots[..., 0],
-            recall.value,
+
+        def taking_part(tensor: Tensor) -> Tensor:
+            return tensor[mask] if mask is not None else tensor.reshape(-1, *tensor.shape[recall.value.dim() :])
+
+        query, target = taking_part(recall.query.detach()), taking_part(target.to(self.values))
+        source = None if source is None else taking_part(source.to(self.values))
+        confirmed, keys, missed, zeros = confirm(
+            self.keys, query, taking_part(recall.slots[..., 0]), taking_part(recall.value), target
         )
-        source = None if source is None else source.to(self.keys.device)
-        if mask is not None:
-            target, query, nearest, answer = target[mask], query[mask], nearest[mask], answer[mask]
-            source = None if source is None else source[mask]
-        target, query = target.reshape(-1), query.reshape(-1, self.key_size)
-        source = None if source is None else source.reshape(-1)
-        confirmed, keys, missed, zeros = confirm(self.keys, query, nearest.reshape(-1), answer.reshape(-1), target)
         if zeros:
             raise ValueError(
                 f"update got {zeros} zero vectors to store; a zero vector has no direction. Leave them out with mask=."

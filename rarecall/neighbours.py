@@ -136,7 +136,7 @@ def _recall_natively(query: Tensor, found: Tensor, exclude: Tensor | None, memor
     slots, values = torch.empty(2, n, k, dtype=torch.int64)
     similarities, weights = torch.empty(2, n, k)
     found, query = found.contiguous(), query.contiguous()
-    exclude = None if exclude is None else exclude.long().contiguous()
+    exclude = None if exclude is None else exclude.contiguous()
     loaded().recall(
         pointer(memory.keys, capacity, memory.key_size),
         pointer(memory.values, capacity),

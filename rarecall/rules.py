@@ -196,7 +196,7 @@ def write(
     if usable(memory):
         n, key_size = query.shape
         query, target = query.contiguous(), target.contiguous()
-        source = None if source is None else source.long().contiguous()
+        source = None if source is None else source.contiguous()
         loaded().write(
             *(confirmed.data_ptr(), keys.data_ptr(), len(confirmed), missed.data_ptr(), len(missed)),
             pointer(query, n, key_size),
