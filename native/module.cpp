@@ -6,11 +6,11 @@
 #include <cstring>
 
 #include <exception>
+#include <initializer_list>
 
-#include "cpu.h"
 #include "binding.h"
+#include "cpu.h"
 #include "exact.h"
-#include "newest.h"
 
 namespace {
 
@@ -74,23 +74,9 @@ PyObject *find_(PyObject *, PyObject *args) {
     });
 }
 
-PyObject *find_newest_(PyObject *, PyObject *args) {
-    unsigned long long values, sources, touched, targets, exclude, newest;
-    long long used, n;
-    int threads;
-    if (!PyArg_ParseTuple(args, "KKKLKKLiK", &values, &sources, &touched, &used, &targets, &exclude, &n, &threads,
-                          &newest))
-        return nullptr;
-    return compute([&] {
-        find_newest(pointer<int64_t>(values), pointer<int64_t>(sources), pointer<int64_t>(touched), used,
-                    pointer<int64_t>(targets), pointer<int64_t>(exclude), n, threads, pointer<int64_t>(newest));
-    });
-}
-
 PyMethodDef methods[] = {
     {"copy_keys", copy_keys_, METH_VARARGS, "Copies keys for the exact search; see exact.h."},
     {"find", find_, METH_VARARGS, "Finds the k best slots of each query; see exact.h."},
-    {"find_newest", find_newest_, METH_VARARGS, "Finds the newest slot of each value; see newest.h."},
     {"variants", variants, METH_NOARGS, "The kernels that this CPU can run, the best one last."},
     {"use_variant", use_variant, METH_O, "Runs the kernels of this name from now on; the best ones by default."},
     {nullptr, nullptr, 0, nullptr},
@@ -100,12 +86,13 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, methods
 
 }  // namespace
 
-extern PyMethodDef lists_methods[];
+extern PyMethodDef lists_methods[], memory_methods[];
 
 Variant variant = best();
 
 PyMODINIT_FUNC PyInit__native() {
     PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddFunctions(module, lists_methods) < 0) Py_CLEAR(module);
+    for (PyMethodDef *others : {lists_methods, memory_methods})
+        if (module && PyModule_AddFunctions(module, others) < 0) Py_CLEAR(module);
     return module;
 }

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def check_query(query: Tensor, key_size: int) -> None:
-    """Expects finite numbers of a floating type, (..., key_size)."""
+    """Expects numbers of a floating type, (..., key_size)."""
     if not query.is_floating_point():
         raise TypeError(f"Got a query of {query.dtype}; expected a floating type. Convert it: query.float().")
     if query.dim() == 0 or query.shape[-1] != key_size:
@@ -15,10 +15,14 @@ def check_query(query: Tensor, key_size: int) -> None:
             f"Got a query of shape {tuple(query.shape)}; expected (..., {key_size}): its last dimension is the "
             "memory's key_size."
         )
-    if not query.isfinite().all():
+
+
+def check_finite(bad: int) -> None:
+    """Expects that no numbers of a query are nan or infinite; bad: how many are."""
+    if bad:
         raise ValueError(
-            f"Got a query with {int((~query.isfinite()).sum())} numbers that are nan or infinite; expected finite "
-            "ones. Look for the layer that made them."
+            f"Got a query with {bad} numbers that are nan or infinite; expected finite ones. Look for the layer that "
+            "made them."
         )
 
 
@@ -35,10 +39,10 @@ def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
         raise ValueError(f"Got {name} with {int(ids.min())} in it; expected {at_least} or greater.")
 
 
-def check_mask(mask: Tensor | None, value: Tensor) -> Tensor:
-    """Expects booleans of the shape of `value` (...,); returns them, all True where there is no mask."""
+def check_mask(mask: Tensor | None, value: Tensor) -> Tensor | None:
+    """Expects booleans of the shape of `value` (...,), or None; returns them."""
     if mask is None:
-        return torch.ones_like(value, dtype=torch.bool)
+        return None
     if mask.dtype != torch.bool or mask.shape != value.shape:
         raise ValueError(
             f"Got a mask of {mask.dtype} and shape {tuple(mask.shape)}; expected torch.bool and {tuple(value.shape)}, "

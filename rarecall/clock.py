@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rarecall.native import extension, pointer
+
 EMPTY = -1
 
 
@@ -63,7 +65,9 @@ class Clock(nn.Module):
         self._holes = (self.touched[: self.used] == EMPTY).nonzero().squeeze(1)
 
     @torch.no_grad()
-    def tick(self, confirmed: Tensor, new: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
+    def tick(
+        self, confirmed: Tensor, new: int, age_noise: float, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """Makes one update pass: touches the confirmed slots and as many others as are to be written.
 
         Args:
@@ -72,22 +76,29 @@ class Clock(nn.Module):
             age_noise: the r in argmax(age + r) is drawn from [0, age_noise).
 
         Returns:
-            (new,) int64: the slots to write. Empty ones first, then those of the largest age + r. A slot confirmed by
-            this same update is taken only when there is no other left.
+            The slots to write, (new,) int64: empty ones first, then those of the largest age + r. A slot confirmed by
+            this same update is taken only when there is no other left. And all slots touched, ascending.
         """
         self.now += 1
         self.touched[confirmed] = self.now  # their lines in the log are no longer live
-        hole, fresh = self._holes[:new], min(max(new - len(self._holes), 0), self.capacity - self.used)
-        self._holes = self._holes[new:]
-        empty = torch.cat([hole, torch.arange(self.used, self.used + fresh, device=hole.device)])
-        self.used += fresh
-        oldest = self._oldest(new - len(empty), age_noise, generator)
-        last_resort = confirmed[: new - len(empty) - len(oldest)]
-        written = torch.cat([empty, oldest, last_resort])
-        self.touched[written] = self.now
+        holes, free = min(new, len(self._holes)), self.capacity - self.used
+        fresh = min(new - holes, free)
+        written = self._oldest(new - holes - fresh, age_noise, generator)
+        if holes or fresh:
+            device = written.device
+            written = torch.cat(
+                [self._holes[:holes], torch.arange(self.used, self.used + fresh, device=device), written]
+            )
+            self._holes = self._holes[holes:]
+            self.used += fresh
+        last_resort = confirmed[: new - len(written)]
+        if len(last_resort):
+            written = torch.cat([written, last_resort])
         # In the order of the slots, as `rebuild` would have it: so a run that was saved and resumed goes on the same.
-        self._log(torch.cat([confirmed[len(last_resort) :], written]).sort().values)
-        return written
+        touched = torch.cat([confirmed[len(last_resort) :], written]).sort().values
+        self.touched[written] = self.now
+        self._log(touched)
+        return written, touched
 
     @torch.no_grad()
     def forget(self, slots: Tensor) -> None:
@@ -95,32 +106,55 @@ class Clock(nn.Module):
         self.touched[slots] = EMPTY
         self._holes = torch.cat([self._holes, slots]).sort().values
 
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Makes all slots empty, and time starts again."""
+        self.touched.fill_(EMPTY)
+        self.now.zero_()
+        self.rebuild()
+
     def _oldest(self, count: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
         """(at most count,) int64: the filled slots of the largest age + r that this update has not touched yet."""
         if count == 0:
             return self._holes.new_empty(0)
-        length = count
-        while True:
-            length = min(length, self._tail - self._head)
-            live = self._live(length)
-            if len(live) >= count or length == self._tail - self._head:
-                break
-            length *= 2
-        if len(live) < count:
-            return self._log_slots[live]
         # Noise less than `age_noise` can lift a slot past the count-th oldest only if it was touched less than
         # `age_noise` updates after it: the log is in order of time, so those stand together.
-        bound = int(self._log_times[live[count - 1]]) + max(math.ceil(age_noise), 1)
-        times = self._log_times[self._head : self._tail]
-        live = self._live(int(torch.searchsorted(times, bound)))
+        live = self._live(count, max(math.ceil(age_noise), 1))
+        if len(live) < count:
+            return self._log_slots[live]
         self._head = int(live[0])
-        ages = (self.now - self._log_times[live]).double()
-        noise = torch.rand(len(live), generator=generator, device=ages.device, dtype=ages.dtype) * age_noise
-        order = (ages + noise).sort(descending=True, stable=True).indices
+        noise = torch.rand(len(live), generator=generator, device=live.device, dtype=torch.float64) * age_noise
+        # Age + noise is largest where the time less the noise is least.
+        order = (self._log_times[live] - noise).sort(stable=True).indices
         return self._log_slots[live[order[:count]]]
 
-    def _live(self, length: int) -> Tensor:
-        """The places of the live lines among the first `length` of the log, oldest first."""
+    def _live(self, count: int, reach: int) -> Tensor:
+        """The oldest live lines of the log: `count`, and all less than `reach` younger than the last of these."""
+        native = extension()
+        if native is not None and self.touched.device.type == "cpu":
+            lines = torch.empty(0, dtype=torch.int64)
+            found = 2 * count + 64  # more than that there may be, where many slots share one age
+            while found > len(lines):
+                lines = torch.empty(found, dtype=torch.int64)
+                found = native.oldest(
+                    pointer(self.touched, self.capacity),
+                    self._log_slots.data_ptr(),
+                    self._log_times.data_ptr(),
+                    *(self._head, self._tail, count, reach, lines.data_ptr(), len(lines)),
+                )
+            return lines[:found]
+        length, end = count, self._tail - self._head
+        live = self._live_among(min(length, end))
+        while len(live) < count and length < end:
+            length *= 2
+            live = self._live_among(min(length, end))
+        if len(live) < count:
+            return live
+        bound = int(self._log_times[live[count - 1]]) + reach
+        return self._live_among(int(torch.searchsorted(self._log_times[self._head : self._tail], bound)))
+
+    def _live_among(self, length: int) -> Tensor:
+        """The live lines among the first `length` of the log, oldest first."""
         lines = slice(self._head, self._head + length)
         live = self.touched[self._log_slots[lines]] == self._log_times[lines]
         return live.nonzero().squeeze(1) + self._head

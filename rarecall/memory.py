@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,8 +14,11 @@ from torch import Tensor, nn
 from rarecall import storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import extension, find_newest
+from rarecall.native import usable
+from rarecall.neighbours import Histories, Neighbours
+from rarecall.newest import Chains, find_newest
 from rarecall.recall import Recall
+from rarecall.rules import confirm, first_right_and_wrong, margin_loss, normalize, write
 from rarecall.search import SEARCHES, Search
 
 
@@ -94,8 +98,11 @@ class Memory(nn.Module):
         self.register_buffer("sources", torch.full((capacity,), -1))
         self.clock = Clock(capacity)
         self.search = search
+        self.histories = Histories()
+        self._chains: Chains | None = None
         # Grows with every change of the memory: a recall of an older version is out of date.
         self._version = 0
+        self.register_load_state_dict_pre_hook(_before_load)
         self.register_load_state_dict_post_hook(_after_load)
 
     @property
@@ -131,21 +138,12 @@ class Memory(nn.Module):
         leading = query.shape[:-1]
         if exclude is not None:
             check_ids("exclude", exclude, leading, at_least=-1)
-            exclude = exclude.to(self.keys.device)
+            exclude = exclude.to(self.values)
         with torch.autocast(query.device.type, enabled=False):
-            query = _normalize(query.to(self.keys.dtype)).reshape(-1, self.key_size)
-            slots = self._neighbours(query.detach(), None if exclude is None else exclude.reshape(-1))  # (n, k)
-            # `embedding` copies, so that an update between forward and backward does not reach the gradient. It and
-            # this order of the product are several times faster than keys[slots] and (n, k, d) @ (n, d, 1).
-            keys = nn.functional.embedding(slots.clamp(min=0), self.keys)  # (n, k, key_size)
-            similarities = torch.bmm(query.unsqueeze(1), keys.transpose(1, 2)).squeeze(1)
-            found = slots >= 0
-            similarities, order = similarities.masked_fill(~found, -torch.inf).sort(descending=True, stable=True)
-            slots, found = slots.gather(1, order), found.gather(1, order)
-            # A row without any neighbour would be nan in a softmax over -inf.
-            logits = (self.inverse_temperature * similarities).masked_fill(~found, torch.finfo(similarities.dtype).min)
-            weights = logits.softmax(-1).masked_fill(~found, 0.0)
-        values = self.values[slots.clamp(min=0)].masked_fill(~found, -1)
+            query = normalize(query.to(self.keys.dtype).reshape(-1, self.key_size))
+            exclude_flat = None if exclude is None else exclude.reshape(-1)
+            found = self._found(query.detach(), exclude_flat)
+            slots, similarities, values, weights = Neighbours.apply(query, found, exclude_flat, self)  # (n, k) each
         return Recall(
             query=query.view(*leading, self.key_size),
             slots=slots.view(*leading, self.k),
@@ -172,28 +170,21 @@ class Memory(nn.Module):
         """
         self._check_recall(recall)
         check_ids("target", target, recall.value.shape, at_least=0)
-        taking_part = check_mask(mask, recall.value).reshape(-1)
-        target = target.to(self.values.device).reshape(-1)
-        values, similarities = recall.values.reshape(-1, self.k), recall.similarities.reshape(-1, self.k)
-        right = values == target[:, None]
-        wrong = ~right & (values >= 0)
-        taking_part = taking_part & wrong.any(1)
-
-        def first(which: Tensor) -> Tensor:
-            return similarities.gather(1, which.byte().argmax(1, keepdim=True)).squeeze(1)
-
-        positive = first(right)
-        elsewhere = (taking_part & ~right.any(1)).nonzero().squeeze(1)
-        if len(elsewhere):
-            exclude = None if recall.exclude is None else recall.exclude.reshape(-1)[elsewhere]
-            newest = self._newest(target[elsewhere], exclude)
-            query = recall.query.reshape(-1, self.key_size)[elsewhere]
-            with torch.autocast(query.device.type, enabled=False):
-                similarity = (query * self.keys[newest.clamp(min=0)]).sum(1)
-            positive = positive.index_put((elsewhere,), similarity)
-            taking_part = taking_part.index_put((elsewhere,), newest >= 0)
-        losses = (first(wrong) - positive + self.margin).relu()
-        return losses.where(taking_part, 0.0).sum() / taking_part.sum().clamp(min=1)
+        mask = check_mask(mask, recall.value)
+        target = target.to(self.values).reshape(-1)
+        columns = first_right_and_wrong(recall.values.reshape(-1, self.k), target)
+        newest = None
+        if bool((columns[:, 0] < 0).any()):
+            newest = self._newest(target, None if recall.exclude is None else recall.exclude.reshape(-1))
+        with torch.autocast(recall.query.device.type, enabled=False):
+            return margin_loss(
+                recall.similarities.reshape(-1, self.k),
+                recall.query.reshape(-1, self.key_size),
+                columns,
+                newest,
+                None if mask is None else mask.reshape(-1),
+                self,
+            )
 
     @torch.compiler.disable
     @torch.no_grad()
@@ -222,38 +213,29 @@ class Memory(nn.Module):
         check_ids("target", target, recall.value.shape, at_least=0)
         if source is not None:
             check_ids("source", source, recall.value.shape, at_least=-1)
-        taking_part = check_mask(mask, recall.value)
-        device = self.keys.device
-        target = target.to(device)[taking_part]
-        source = torch.full_like(target, -1) if source is None else source.to(device)[taking_part]
-        query = recall.query.detach()[taking_part]
-        slots, right = recall.slots[..., 0][taking_part], recall.value[taking_part] == target
-        if not query.any(1).all():
+        mask = check_mask(mask, recall.value)
+
+        def taking_part(tensor: Tensor) -> Tensor:
+            return tensor[mask] if mask is not None else tensor.reshape(-1, *tensor.shape[recall.value.dim() :])
+
+        query, target = taking_part(recall.query.detach()), taking_part(target.to(self.values))
+        source = None if source is None else taking_part(source.to(self.values))
+        confirmed, keys, missed, zeros = confirm(
+            self.keys, query, taking_part(recall.slots[..., 0]), taking_part(recall.value), target
+        )
+        if zeros:
             raise ValueError(
-                f"update got {int((~query.any(1)).sum())} zero vectors to store; a zero vector has no direction. "
-                "Leave them out with mask=."
+                f"update got {zeros} zero vectors to store; a zero vector has no direction. Leave them out with mask=."
             )
-        missed = ~right
-        misses = int(missed.sum())
-        if misses > self.capacity:
+        if len(missed) > self.capacity:
             raise ValueError(
-                f"update got {misses} queries that need a slot of their own, but the memory has {self.capacity} slots. "
-                "Make smaller batches, or a memory of greater capacity."
+                f"update got {len(missed)} queries that need a slot of their own, but the memory has {self.capacity} "
+                "slots. Make smaller batches, or a memory of greater capacity."
             )
 
-        confirmed, which = slots[right].unique(return_inverse=True)
-        written = self.clock.tick(confirmed, misses, self.age_noise, generator)
-        keys = self.keys[confirmed]
-        # Not index_add: that wakes all threads for a sum of a few rows.
-        sums = keys.index_put((which,), query[right], accumulate=True)
-        # A query opposite to the key it confirms cancels it; such a sum has no direction, and the key stays.
-        cancelled = sums.norm(dim=1, keepdim=True) < 1e-6
-        self.keys[confirmed] = torch.where(cancelled, keys, _normalize(sums))
-        self.keys[written] = query[missed]
-        self.values[written] = target[missed]
-        self.sources[written] = source[missed]
-        self._version += 1
-        self.search.changed(self, torch.cat([confirmed, written]).unique())
+        written, touched = self.clock.tick(confirmed, len(missed), self.age_noise, generator)
+        with self._changing(touched):
+            write(self, confirmed, keys, written, missed, query, target, source)
 
     @torch.no_grad()
     def forget(
@@ -292,7 +274,7 @@ class Memory(nn.Module):
     def reset(self) -> None:
         """Empties the whole memory and starts its clock again."""
         self._empty((self.values >= 0).nonzero().squeeze(1))
-        self.clock.now.zero_()
+        self.clock.reset()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the memory to a safetensors file: beside `path` first, then renamed.
@@ -352,52 +334,38 @@ class Memory(nn.Module):
             "age_noise": self.age_noise,
         }
 
-    def _neighbours(self, query: Tensor, exclude: Tensor | None) -> Tensor:
-        """(n, k) int64: what the search found, less what is empty or excluded, in the order of the slots, then -1."""
+    def _found(self, query: Tensor, exclude: Tensor | None) -> Tensor:
+        """(n, at most k) int64: what the search found."""
         if len(query) == 0 or len(self) == 0:
-            return self.values.new_full((len(query), self.k), -1)
+            return self.values.new_empty((len(query), 0))
         with torch.no_grad():
-            slots = self.search(self, query, self.k, exclude)
-            slots = nn.functional.pad(slots, (0, self.k - slots.shape[1]), value=-1)
-            there = slots.clamp(min=0)
-            hidden = self.values[there] < 0
-            if exclude is not None:
-                hidden |= (self.sources[there] == exclude[:, None]) & (exclude[:, None] >= 0)
-            # Among equally similar slots the lowest comes first, whatever order the search found them in.
-            last = self.capacity
-            slots = slots.masked_fill(hidden | (slots < 0), last).sort(dim=1).values
-            return slots.masked_fill(slots == last, -1)
+            return self.search(self, query, self.k, exclude)
 
     def _newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
         """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
-        if self.values.device.type == "cpu" and extension() is not None:
+        if not usable(self):
             return find_newest(self, target, exclude)
-        wanted, which = target.unique(return_inverse=True)
-        place = torch.searchsorted(wanted, self.values[: self.used]).clamp_(max=len(wanted) - 1)
-        slots = (wanted[place] == self.values[: self.used]).nonzero().squeeze(1)
-        place = place[slots]
-        # The time of a slot and its number as one number, so that one maximum finds the newest slot.
-        times = self.clock.touched[slots] * self.capacity + slots
-
-        def newest(times: Tensor) -> Tensor:
-            best = times.new_full((len(wanted),), -1).scatter_reduce(0, place, times, "amax")
-            return torch.where(best < 0, -1, best % self.capacity)  # (len(wanted),)
-
-        first = newest(times)
-        if exclude is None:
-            return first[which]
-        # Where the newest slot is the query's own, the newest of any other source is the answer.
-        founder = self.sources[first.clamp(min=0)]
-        second = newest(times.masked_fill(self.sources[slots] == founder[place], -1))
-        own = (exclude == founder[which]) & (exclude >= 0)
-        return torch.where(own, second[which], first[which])
+        if self._chains is None or not self._chains.is_of(self):
+            self._chains = Chains(self)
+        return self._chains.find(self, target, exclude)
 
     def _empty(self, slots: Tensor) -> None:
-        self.keys[slots] = 0.0
-        self.values[slots] = -1
-        self.sources[slots] = -1
-        self.clock.forget(slots)
+        with self._changing(slots):
+            self.keys[slots] = 0.0
+            self.values[slots] = -1
+            self.sources[slots] = -1
+            self.clock.forget(slots)
+
+    @contextmanager
+    def _changing(self, slots: Tensor) -> Iterator[None]:
+        """Tells all that follow the memory before and after slots ((n,) int64, ascending) change."""
+        self.histories.changing(self.keys, slots)
+        if self._chains is not None:
+            self._chains = self._chains.unlink(self, slots)
+        yield
         self._version += 1
+        if self._chains is not None:
+            self._chains.link(self, slots[self.values[slots] >= 0])
         self.search.changed(self, slots)
 
     def _check_recall(self, recall: Recall) -> None:
@@ -408,6 +376,10 @@ class Memory(nn.Module):
                 f"This recall was made {self._version - recall.version} change(s) of the memory ago, its slots may "
                 "hold other keys by now. Ask again: memory(query); and call loss before update."
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The chains follow from the buffers: deepcopy and pickle leave them out.
+        return self.__dict__ | {"_chains": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Memory:
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
@@ -425,17 +397,10 @@ class Memory(nn.Module):
 _BY_SLOT = {"keys", "values", "sources", "clock.touched"}
 
 
+def _before_load(memory: Memory, *_: object) -> None:
+    memory.histories.changing(memory.keys, torch.arange(memory.used, device=memory.keys.device))
+
+
 def _after_load(memory: Memory, incompatible_keys: object) -> None:
     memory._version += 1
     memory.search.loaded(memory)
-
-
-def _normalize(vectors: Tensor) -> Tensor:
-    """(n, d) -> (n, d) of length 1; zero vectors stay zero.
-
-    Scaled by the largest component first, so that neither huge nor tiny vectors leave the range of their type when
-    they are squared. The scale cancels out, in the gradient too, so it is a constant to it.
-    """
-    scale = vectors.detach().abs().amax(-1, keepdim=True)
-    scaled = vectors / torch.where(scale > 0, scale, 1.0)
-    return scaled / scaled.norm(dim=-1, keepdim=True).clamp(min=0.5)  # the norm is at least 1 unless it is 0

@@ -29,24 +29,9 @@ def extension() -> ModuleType | None:
     return _native
 
 
-def find_newest(memory: Memory, target: Tensor, exclude: Tensor | None) -> Tensor:
-    """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
-    native, n = loaded(), len(target)
-    newest = torch.empty(n, dtype=torch.int64)
-    target = target.long().contiguous()
-    exclude = None if exclude is None else exclude.long().contiguous()
-    native.find_newest(
-        pointer(memory.values, memory.capacity),
-        pointer(memory.sources, memory.capacity),
-        pointer(memory.clock.touched, memory.capacity),
-        memory.used,
-        pointer(target, n),
-        0 if exclude is None else pointer(exclude, n),
-        n,
-        torch.get_num_threads(),
-        newest.data_ptr(),
-    )
-    return newest
+def usable(memory: Memory) -> bool:
+    """Whether the extension can work on this memory: it was built, and the keys are float32 on the CPU."""
+    return memory.keys.device.type == "cpu" and memory.keys.dtype == torch.float32 and extension() is not None
 
 
 def loaded() -> ModuleType:

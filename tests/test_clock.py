@@ -8,7 +8,7 @@ from tests.helpers import ids
 
 
 def tick(clock: Clock, confirmed: list[int], new: int, age_noise: float = 0.0) -> list[int]:
-    return clock.tick(torch.tensor(confirmed, dtype=torch.int64), new, age_noise, None).tolist()
+    return clock.tick(torch.tensor(confirmed, dtype=torch.int64), new, age_noise, None)[0].tolist()
 
 
 def test_empty_slots_are_taken_in_their_order() -> None:
@@ -31,15 +31,19 @@ def test_then_the_oldest() -> None:
 
 @pytest.mark.parametrize("age_noise", [0.0, 8.0])
 @pytest.mark.parametrize("capacity", [8, 60])
-def test_the_log_finds_what_a_look_at_every_slot_finds(age_noise, capacity) -> None:
+@pytest.mark.parametrize("by_extension", [True, False])
+def test_the_log_finds_what_a_look_at_every_slot_finds(age_noise, capacity, by_extension, monkeypatch) -> None:
     """Over so many updates that the log is written anew, and, of 8 slots, with confirmed ones written over too."""
+    if not by_extension:
+        monkeypatch.setattr("rarecall.clock.extension", lambda: None)
     clock = Clock(capacity)
     for step in range(800):
         touched, now = clock.touched.clone(), int(clock.now)
         filled = (touched >= 0).nonzero().squeeze(1)
         confirmed = filled[torch.randperm(len(filled))[: int(torch.randint(6, ()))]]
         new = int(torch.randint(9, ()))
-        written = clock.tick(confirmed.sort().values, new, age_noise, None)
+        written, touched_now = clock.tick(confirmed.sort().values, new, age_noise, None)
+        assert torch.equal(touched_now, torch.cat([confirmed, written]).unique())
         assert len(written.unique()) == new
         assert torch.equal(clock.touched[written], torch.full((new,), now + 1))
         ages = (now - touched).masked_fill(touched < 0, 10**9)
@@ -77,5 +81,5 @@ def test_a_loaded_clock_goes_on_as_the_saved_one() -> None:
     resumed.load_state_dict(clock.state_dict())
     for _ in range(40):
         filled = (clock.touched >= 0).nonzero().squeeze(1)
-        written = [c.tick(filled[::9], 5, 8.0, torch.Generator().manual_seed(0)) for c in (clock, resumed)]
+        written = [c.tick(filled[::9], 5, 8.0, torch.Generator().manual_seed(0))[0] for c in (clock, resumed)]
         assert torch.equal(*written)

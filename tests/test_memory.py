@@ -337,6 +337,14 @@ class TestForget:
         for name in ("keys", "values", "sources", "clock.now", "clock.touched"):
             assert torch.equal(state[name], fresh[name])
 
+    def test_a_memory_that_was_reset_goes_on_as_a_new_one(self) -> None:
+        used, fresh = Memory(key_size=8, capacity=20), Memory(key_size=8, capacity=20)
+        train(used, 30, seed=1)
+        used.reset()
+        for memory in (used, fresh):
+            train(memory, 30, seed=2)  # until slots are written again
+        assert_same(snapshot(used), snapshot(fresh))
+
 
 class TestErrors:
     """Each says what came, what was expected and what to do, and leaves the memory as it was."""

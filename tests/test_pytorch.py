@@ -61,6 +61,19 @@ def test_any_floating_type_may_ask(memory, dtype) -> None:
     assert memory.keys.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_any_integer_type_may_be_a_value(memory, dtype) -> None:
+    other, query, numbers = copy.deepcopy(memory), unit(6, 16), torch.tensor([[0, 1, 2], [40, 41, 42]])
+    for each, ids_given in ((memory, numbers), (other, numbers.to(dtype))):
+        recall = each(query.view(2, 3, 16), exclude=ids_given)
+        each.loss(recall, ids_given)
+        each.update(recall, ids_given, source=ids_given, generator=torch.Generator().manual_seed(0))
+    assert_same(snapshot(memory), snapshot(other))
+    assert torch.equal(
+        memory.loss(memory(query), numbers.view(-1)), other.loss(other(query), numbers.view(-1).to(dtype))
+    )
+
+
 @pytest.mark.parametrize("convert", [nn.Module.half, nn.Module.bfloat16, lambda module: module.to(torch.float16)])
 def test_a_network_of_half_precision_keeps_its_keys(memory, convert) -> None:
     before = snapshot(memory)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rarecall.native import usable
 from rarecall.search.base import Search
 from rarecall.search.exact import ExactSearch
-from rarecall.search.lists import Lists, Places, usable
+from rarecall.search.lists import Lists, Places
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory

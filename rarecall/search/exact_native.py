@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rarecall.native import extension, loaded, pointer
+from rarecall import native
+from rarecall.native import loaded, pointer
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -20,11 +21,8 @@ LONGEST_KEY = 16384
 
 
 def usable(memory: Memory) -> bool:
-    """Whether the extension can search this memory: it was built, and the keys are float32 on the CPU."""
-    keys = memory.keys
-    if keys.device.type != "cpu" or keys.dtype != torch.float32 or memory.key_size > LONGEST_KEY:
-        return False
-    return extension() is not None
+    """Whether the extension can search this memory."""
+    return memory.key_size <= LONGEST_KEY and native.usable(memory)
 
 
 class KeyCopy:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from rarecall.native import extension, loaded, pointer
+from rarecall.native import loaded, pointer
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -129,11 +129,6 @@ class Lists:
         """Which of the `depth` lists nearest to the query ((key_size,)) holds the nearest key: 1 for the nearest."""
         query = query.contiguous()
         return int(self._native.lists_rank(self._fields, query.data_ptr(), exclude, depth))
-
-
-def usable(memory: Memory) -> bool:
-    """Whether the extension can keep lists of this memory: it was built, and the keys are float32 on the CPU."""
-    return memory.keys.device.type == "cpu" and memory.keys.dtype == torch.float32 and extension() is not None
 
 
 def _state(memory: Memory, state: Places) -> tuple[tuple[int, ...], tuple[int, ...]]:

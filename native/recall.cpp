@@ -1,0 +1,137 @@
+#include "recall.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels.h"
+#include "parallel.h"
+
+namespace {
+
+constexpr int64_t WORTH = 1 << 17;  // numbers of keys to read that are worth one more thread
+constexpr int AHEAD = 8;            // keys that are on their way from memory
+
+int worth(int64_t numbers, int threads) {
+    return static_cast<int>(std::min<int64_t>(threads, 1 + numbers / WORTH));
+}
+
+inline void prefetch(const float *key, int key_size) {
+    for (int i = 0; i < key_size; i += 16) __builtin_prefetch(key + i);
+}
+
+// A slot and its similarity as one number, which is less for the one that comes first: of equally similar slots the
+// lowest. No memory has more than 2^31 slots.
+struct Scored {
+    uint64_t order;
+
+    Scored(float similarity, int64_t slot) {
+        uint32_t bits;
+        std::memcpy(&bits, &similarity, sizeof bits);
+        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;  // falls as the similarity rises
+        order = uint64_t(bits) << 32 | static_cast<uint64_t>(slot);
+    }
+    int64_t slot() const { return static_cast<int64_t>(order & 0xFFFFFFFFu); }
+    float similarity() const {
+        uint32_t bits = static_cast<uint32_t>(order >> 32);
+        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;
+        float similarity;
+        std::memcpy(&similarity, &bits, sizeof bits);
+        return similarity;
+    }
+    bool operator<(const Scored &other) const { return order < other.order; }
+};
+
+}  // namespace
+
+void recall(const Slots &memory, const float *queries, int64_t n, const int64_t *found, int64_t m,
+            const int64_t *exclude, float inverse_temperature, int threads, const Neighbours &neighbours) {
+    const int size = memory.key_size;
+    const int64_t k = neighbours.k;
+    const auto dot = kernels().dot;
+    threads = worth(n * m * size, threads);
+    struct Room {
+        std::vector<int64_t> slots;
+        std::vector<Scored> scored;
+    };
+    std::vector<Room> rooms(threads);
+    parallel(n, threads, [&](int64_t row, int thread) {
+        auto &[slots, scored] = rooms[thread];
+        slots.clear();
+        const bool excludes = exclude && exclude[row] >= 0;
+        for (int64_t j = 0; j < m; j++) {
+            const int64_t slot = found[row * m + j];
+            if (slot < 0 || memory.values[slot] < 0 || (excludes && memory.sources[slot] == exclude[row])) continue;
+            slots.push_back(slot);
+        }
+        const auto count = static_cast<int64_t>(slots.size());
+        scored.clear();
+        for (int64_t j = 0; j < std::min<int64_t>(AHEAD, count); j++) prefetch(memory.keys + slots[j] * size, size);
+        for (int64_t j = 0; j < count; j++) {
+            if (j + AHEAD < count) prefetch(memory.keys + slots[j + AHEAD] * size, size);
+            const float similarity = dot(queries + row * size, memory.keys + slots[j] * size, size);
+            scored.emplace_back(similarity == 0 ? 0.0f : similarity, slots[j]);  // -0 is 0
+        }
+        std::sort(scored.begin(), scored.end());
+
+        int64_t *into = neighbours.slots + row * k, *values = neighbours.values + row * k;
+        float *similarities = neighbours.similarities + row * k, *weights = neighbours.weights + row * k;
+        float sum = 0;
+        for (int64_t j = 0; j < count; j++) {
+            into[j] = scored[j].slot();
+            similarities[j] = scored[j].similarity();
+            values[j] = memory.values[into[j]];
+            weights[j] = std::exp(inverse_temperature * (similarities[j] - similarities[0]));
+            sum += weights[j];
+        }
+        for (int64_t j = 0; j < count; j++) weights[j] /= sum;
+        std::fill(into + count, into + k, -1);
+        std::fill(similarities + count, similarities + k, -std::numeric_limits<float>::infinity());
+        std::fill(values + count, values + k, -1);
+        std::fill(weights + count, weights + k, 0.0f);
+    });
+}
+
+void weigh(const Slots &memory, const Before &before, const int64_t *slots, const float *weights, int64_t n, int64_t k,
+           int threads, float *gradient) {
+    const int size = memory.key_size;
+    auto key = [&](int64_t slot) {
+        const int64_t *end = before.slots + before.count, *at = std::lower_bound(before.slots, end, slot);
+        return at != end && *at == slot ? before.keys + (at - before.slots) * size : memory.keys + slot * size;
+    };
+    parallel(n, worth(n * k * size, threads), [&](int64_t row, int) {
+        float *sum = gradient + row * size;
+        std::fill(sum, sum + size, 0.0f);
+        for (int64_t j = row * k; j < (row + 1) * k; j++) {
+            if (weights[j] == 0 || slots[j] < 0) continue;
+            const float *of = key(slots[j]);
+            for (int i = 0; i < size; i++) sum[i] += weights[j] * of[i];
+        }
+    });
+}
+
+int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths) {
+    int64_t bad = 0;
+    for (int64_t row = 0; row < n; row++) {
+        const float *vector = vectors + row * size;
+        double square = 0;  // as a double, no float32 is too large or too small to be squared
+        for (int i = 0; i < size; i++) square += static_cast<double>(vector[i]) * vector[i];
+        if (!std::isfinite(square)) bad += std::count_if(vector, vector + size, [](float x) { return !std::isfinite(x); });
+        const double inverse = square > 0 ? 1 / std::sqrt(square) : 2.0;
+        inverse_lengths[row] = static_cast<float>(inverse);
+        for (int i = 0; i < size; i++) units[row * size + i] = static_cast<float>(vector[i] * inverse);
+    }
+    return bad;
+}
+
+void normalise_gradient(const float *units, const float *inverse_lengths, const float *of_units, int64_t n, int size,
+                        float *of_vectors) {
+    for (int64_t row = 0; row < n; row++) {
+        const float *unit = units + row * size, *of_unit = of_units + row * size;
+        const float along = kernels().dot(unit, of_unit, size);
+        for (int i = 0; i < size; i++)
+            of_vectors[row * size + i] = (of_unit[i] - along * unit[i]) * inverse_lengths[row];
+    }
+}

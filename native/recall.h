@@ -1,0 +1,44 @@
+// What a memory does with the slots that its search found, and the gradient back to the query.
+#pragma once
+
+#include <cstdint>
+
+struct Slots {
+    const float *keys;       // (capacity, key_size)
+    const int64_t *values;   // (capacity,): -1 in an empty slot
+    const int64_t *sources;  // (capacity,)
+    int key_size;
+};
+
+// The neighbours of n queries, each k long: nearest first, of equals the lowest slot first, then -1 where there are fewer.
+struct Neighbours {
+    int64_t *slots;
+    float *similarities;  // -inf where there is none
+    int64_t *values;      // -1
+    float *weights;       // 0
+    int64_t k;
+};
+
+// Scores, sorts and weighs `found`, (n, m) with m at most k; -1 in it, empty slots and those founded by the source that the
+// query excludes are left out. queries: (n, key_size). exclude: (n,), -1 for none, or null.
+void recall(const Slots &memory, const float *queries, int64_t n, const int64_t *found, int64_t m,
+            const int64_t *exclude, float inverse_temperature, int threads, const Neighbours &neighbours);
+
+// Keys as they were before they changed: `slots`, (count,), ascending, and their `keys`, (count, key_size).
+struct Before {
+    const int64_t *slots;
+    const float *keys;
+    int64_t count;
+};
+
+// gradient, (n, key_size): the sum over j of weights[i, j] * key of slots[i, j], as that key was before it changed.
+void weigh(const Slots &memory, const Before &before, const int64_t *slots, const float *weights, int64_t n, int64_t k,
+           int threads, float *gradient);
+
+// Makes vectors, (n, size), of length 1; zero vectors stay zero. inverse_lengths, (n,): by what each was multiplied (2 for a
+// zero vector, so that it has a gradient by which to leave). Returns how many numbers are nan or infinite.
+int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths);
+
+// The gradient of the vectors from that of the units, all (n, size).
+void normalise_gradient(const float *units, const float *inverse_lengths, const float *of_units, int64_t n, int size,
+                        float *of_vectors);

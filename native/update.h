@@ -1,0 +1,41 @@
+// The paper's update, and which slot of a value was touched last.
+#pragma once
+
+#include <cstdint>
+
+#include "recall.h"
+
+// What an update does to the keys, before anything is changed.
+struct Plan {
+    int64_t *confirmed;  // (n,): the slots whose answer was right, ascending
+    float *keys;         // (n, key_size): what becomes of their keys
+    int64_t *missed;     // (n,): the queries that need a slot of their own
+    int64_t confirmed_count, missed_count, zeros;  // zeros: queries without a direction
+};
+
+// nearest: (n,), the slot of each query's answer; answers and targets: (n,), its value and the right one.
+void plan(const Slots &memory, const float *queries, const int64_t *nearest, const int64_t *answers,
+          const int64_t *targets, int64_t n, Plan &plan);
+
+// Writes what was planned: the keys of the confirmed slots, and the missed queries with their targets and sources to the
+// slots `written`, (missed_count,), after those.
+void write(const Plan &plan, const float *queries, const int64_t *targets, const int64_t *sources_given,
+           const int64_t *written, int key_size, float *keys, int64_t *values, int64_t *sources);
+
+// The slots in chains by a hash of their value, the one that was touched last at the head.
+struct Chains {
+    int32_t *heads;           // (1 << bits,): a slot, or -1
+    int32_t *next, *previous; // (capacity,): slots, or -1
+    int bits;
+};
+
+// Puts slots, (count,), at the heads of their values' chains, one after the other.
+void link(const Chains &chains, const int64_t *values, const int64_t *slots, int64_t count);
+
+// Takes slots out of the chains of the values that they have now.
+void unlink(const Chains &chains, const int64_t *values, const int64_t *slots, int64_t count);
+
+// newest: (n,): for each target the slot of this value that was touched last, -1 where there is none; none that was founded
+// by the source that the query excludes. exclude: (n,), -1 for none, or null.
+void find_newest(const Chains &chains, const int64_t *values, const int64_t *sources, const int64_t *targets,
+                 const int64_t *exclude, int64_t n, int64_t *newest);

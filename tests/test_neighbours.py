@@ -1,0 +1,163 @@
+import copy
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from rarecall import Memory, native, neighbours, rules
+from tests.helpers import ids, teach, train, unit
+
+
+@pytest.fixture
+def memory() -> Memory:
+    memory = Memory(key_size=12, capacity=60, k=9)
+    train(memory, 30, seed=0)
+    return memory
+
+
+def gradient(recall, query) -> torch.Tensor:
+    """A gradient that goes through every similarity and every weight."""
+    everything = recall.similarities.isfinite()
+    total = recall.similarities[everything].square().sum() + (recall.weights * torch.arange(9.0)).sum()
+    return torch.autograd.grad(total, query)[0]
+
+
+CHANGES = {
+    "updates": lambda memory: train(memory, 3, seed=1),
+    "many updates": lambda memory: train(memory, 200, seed=1),
+    "forget": lambda memory: memory.forget(slots=memory(unit(5, 12)).slots.flatten()),
+    "reset": lambda memory: memory.reset(),
+    "reset and updates": lambda memory: (memory.reset(), train(memory, 20, seed=2)),
+    "load": lambda memory: memory.load_state_dict({name: -t for name, t in copy.deepcopy(memory).state_dict().items()}),
+    "double": lambda memory: memory.double(),
+}
+
+
+class TestTheGradient:
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    @pytest.mark.parametrize("extension", [True, False])
+    def test_is_of_the_keys_as_they_were(self, memory, change, extension, monkeypatch) -> None:
+        query = unit(7, 12).requires_grad_()
+        expected = gradient(memory(query), query)
+        recall = memory(query)
+        change(memory)
+        if not extension:
+            monkeypatch.setattr(neighbours, "extension", lambda: None)
+        assert torch.allclose(gradient(recall, query), expected, atol=1e-5)
+
+    def test_of_several_recalls_between_updates(self, memory) -> None:
+        query = unit(7, 12).requires_grad_()
+        recalls, expected = [], []
+        for step in range(4):
+            expected.append(gradient(memory(query), query))
+            recalls.append(memory(query))
+            train(memory, 2, seed=step)
+        assert not torch.equal(expected[0], expected[1])
+        for recall, right in zip(recalls, expected, strict=True):
+            assert torch.equal(gradient(recall, query), right)
+
+    def test_no_more_is_kept_than_was_found(self, memory) -> None:
+        query = unit(2, 12).requires_grad_()
+        recall = memory(query)
+        [history] = memory.histories._open
+        train(memory, 2000, seed=1)
+        assert len(history._slots) <= recall.slots.numel()
+        assert sum(len(slots) for slots, _ in history._changes) <= 1024
+        del recall, history
+        assert not list(memory.histories._open)
+
+    def test_nothing_is_kept_without_a_gradient(self, memory) -> None:
+        recall = memory(unit(2, 12))
+        with torch.no_grad():
+            other = memory(unit(2, 12).requires_grad_())
+        assert not list(memory.histories._open)
+        assert not recall.weights.requires_grad
+        assert not other.weights.requires_grad
+
+    def test_a_copy_has_no_gradients_to_come(self, memory) -> None:
+        query = unit(2, 12).requires_grad_()
+        recall = memory(query)
+        assert not list(copy.deepcopy(memory).histories._open)
+        assert len(list(memory.histories._open)) == 1
+        assert recall.weights.requires_grad
+
+
+needs_extension = pytest.mark.skipif(native.extension() is None, reason="the extension was not built")
+
+
+@needs_extension
+@given(
+    n=st.integers(0, 9),
+    found=st.integers(0, 20),
+    key_size=st.sampled_from([1, 3, 8, 33]),
+    k=st.integers(1, 20),
+    excluding=st.booleans(),
+    equal=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_extension_finds_the_neighbours_that_torch_finds(n, found, key_size, k, excluding, equal, seed) -> None:
+    torch.manual_seed(seed)
+    memory = Memory(key_size, 50, k=k)
+    memory.keys.copy_(unit(50, key_size))
+    if equal:
+        memory.keys[10:30] = memory.keys[30]
+    memory.values.copy_(torch.randint(-1, 5, (50,)))
+    memory.sources.copy_(torch.randint(-1, 5, (50,)))
+    query = unit(n, key_size)
+    slots = torch.rand(n, 50).argsort(1)[:, : min(found, k)]
+    slots = slots.masked_fill(torch.rand(slots.shape) < 0.2, -1)
+    exclude = torch.randint(-1, 5, (n,)) if excluding else None
+    by_torch = neighbours._recall(query, slots, exclude, memory)
+    by_extension = neighbours._recall_natively(query, slots, exclude, memory)
+    for expected, tensor in zip(by_torch, by_extension, strict=True):
+        assert expected.shape == tensor.shape == (n, k)
+        assert expected.dtype == tensor.dtype
+    # Where torch rounds one of two equal similarities otherwise, their order may differ.
+    assert torch.allclose(by_torch[1], by_extension[1], atol=1e-6)
+    assert torch.allclose(by_torch[3], by_extension[3], atol=1e-4)
+    assert torch.equal(by_torch[0].sort().values, by_extension[0].sort().values)
+    there = by_extension[0] >= 0
+    assert torch.equal(by_extension[2][there], memory.values[by_extension[0][there]])
+    assert (by_extension[2][~there] == -1).all()
+
+
+@needs_extension
+@given(n=st.integers(0, 12), values=st.integers(1, 4), slots=st.integers(1, 6), seed=st.integers(0, 2**32))
+def test_the_extension_confirms_as_torch_does(n, values, slots, seed) -> None:
+    torch.manual_seed(seed)
+    keys, query = unit(6, 5), unit(n, 5)
+    query[torch.rand(n) < 0.1] = 0.0
+    nearest = torch.randint(0, slots, (n,))
+    opposite = torch.rand(n) < 0.2
+    query[opposite] = -keys[nearest[opposite]]
+    answer, target = torch.randint(-1, values, (n,)), torch.randint(0, values, (n,))
+    by_extension = rules.confirm(keys, query, nearest, answer, target)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "extension", lambda: None)
+        by_torch = rules.confirm(keys, query, nearest, answer, target)
+    assert torch.equal(by_extension[0], by_torch[0])
+    assert torch.equal(by_extension[2], by_torch[2])
+    assert by_extension[3] == by_torch[3]
+    for row, slot in enumerate(by_torch[0]):
+        sum_of = keys[slot] + query[(nearest == slot) & (answer == target)].sum(0)
+        if sum_of.norm() > 1e-3:  # one that nearly cancels has a direction of rounding errors
+            assert torch.allclose(by_extension[1][row], by_torch[1][row], atol=1e-4)
+
+
+@needs_extension
+@given(n=st.integers(0, 9), k=st.integers(1, 9), values=st.integers(1, 4), seed=st.integers(0, 2**32))
+def test_the_extension_picks_as_torch_does(n, k, values, seed) -> None:
+    torch.manual_seed(seed)
+    found, target = torch.randint(-1, values, (n, k)), torch.randint(0, values, (n,))
+    columns = rules.first_right_and_wrong(found, target)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "extension", lambda: None)
+        assert torch.equal(columns, rules.first_right_and_wrong(found, target))
+
+
+def test_two_queries_in_opposite_directions_leave_the_key(memory) -> None:
+    memory = Memory(key_size=2, capacity=4, k=1)
+    teach(memory, torch.tensor([[1.0, 0.0]]), ids(3))
+    teach(memory, torch.tensor([[0.6, 0.8], [0.6, -0.8]]), ids(3, 3))
+    assert torch.allclose(memory.keys[0], torch.tensor([1.0, 0.0]))
