@@ -13,11 +13,12 @@ namespace {
 
 constexpr int SHORTEST = 24;       // a list of fewer keys is given up; AutoSearch makes room for capacity / SHORTEST lists
 constexpr int LONGEST = 128;       // a list of more keys is cut in two: at 500 000 keys, and at more the more
-constexpr int64_t SHORTLIST = 128;  // the least number of centres that are compared by more than their sign codes
-constexpr int64_t SHORTLIST_SHARE = 32;  // and of many centres this share
+constexpr int64_t SHORTLIST = 64;  // the least number of centres that are compared by more than their sign codes
+constexpr int64_t SHORTLIST_SHARE = 128;  // and of many centres this share
+constexpr int STEADY = 8, GROWTH = 16;  // one key in 8 that change looks after another; one that is new, after two more
 constexpr int ROUNDS = 4;          // of 2-means when a list is cut
 constexpr int BINS = 1024;         // of the histogram that finds the k best
-constexpr int64_t SAMPLE = 1024;   // lists that tell how near the nearest are
+constexpr int64_t SAMPLE = 512;    // lists that tell how near the nearest are
 constexpr int64_t SHARE = 8;       // queries or keys that are worth a second thread
 constexpr float WEIGHT = 127 * 255.0f;
 
@@ -57,47 +58,47 @@ float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code) {
 // Sums are of codes times this, so that every key has about the same weight in them, and all is exact.
 int32_t weight(float scale) { return static_cast<int32_t>(std::min(scale * WEIGHT, 255.0f) + 0.5f); }
 
-// The signs of a code after a random rotation (random flips, then a Hadamard transform), so that each says as much as
-// another: as many rounds, with other flips, as make enough bits.
-void sign_code(const int8_t *code, int64_t width, int64_t words, uint64_t *out) {
-    int64_t size = 32;
-    while (size < width) size *= 2;
-    std::vector<int32_t> x(size);
-    uint32_t random = 1;
-    for (int64_t bit = 0; bit < 64 * words;) {
-        std::fill(x.begin(), x.end(), 0);
-        for (int64_t i = 0; i < width; i++) {
-            random = random * 1664525u + 1013904223u;
-            x[i] = random >> 31 ? -code[i] : code[i];
-        }
-        for (int64_t half = size / 2; half > 0; half /= 2)
-            for (int64_t start = 0; start < size; start += 2 * half)
-                for (int64_t i = start; i < start + half; i++) {
-                    const int32_t a = x[i], b = x[i + half];
-                    x[i] = a + b;
-                    x[i + half] = a - b;
-                }
-        for (int64_t i = 0; i < size && bit < 64 * words; i++, bit++) {
-            if (bit % 64 == 0) out[bit / 64] = 0;
-            out[bit / 64] |= static_cast<uint64_t>(x[i] > 0) << (bit % 64);
+// What a query pays for each nibble of a sign code: the numbers of its rotated code at the signs that differ.
+struct Costs {
+    std::vector<int32_t> rotated;
+    std::vector<uint8_t> costs;  // (bits / 4, 16)
+
+    void set(const Lists &lists, const int8_t *code) {
+        rotated.resize(std::max(lists.bits, 2 * lists.width));
+        costs.resize(lists.bits * 4);
+        kernels::rotate(code, lists.width, lists.bits, rotated.data());
+        int64_t total = 0;
+        for (int64_t i = 0; i < lists.bits; i++) total += std::abs(rotated[i]);
+        // A centre that is neither near nor far costs half of the total; less must not be cut off at 255.
+        const float factor = (lists.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max<int64_t>(total, 1));
+        for (int64_t i = 0; i < lists.bits; i++)
+            rotated[i] = static_cast<int32_t>(std::min(std::max(static_cast<float>(rotated[i]) * factor, -15.0f), 15.0f));
+        for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
+            const int32_t *x = &rotated[4 * nibble];
+            // Of its lower and its upper two bits; a bit is 1 where the centre's number is positive.
+            uint8_t pairs[2][4];
+            for (int half = 0; half < 2; half++)
+                for (int bits = 0; bits < 4; bits++)
+                    pairs[half][bits] = static_cast<uint8_t>(std::max(bits & 1 ? -x[2 * half] : x[2 * half], 0) +
+                                                             std::max(bits & 2 ? -x[2 * half + 1] : x[2 * half + 1], 0));
+            for (int bits = 0; bits < 16; bits++) costs[16 * nibble + bits] = pairs[0][bits & 3] + pairs[1][bits >> 2];
         }
     }
-}
+};
 
 struct Query {
     const float *vector;
     int64_t exclude;
     std::vector<int8_t> code;
-    std::vector<uint64_t> signs;
+    Costs costs;
     float scale;
 
     void set(const Lists &lists, const float *from, int64_t excluded) {
         vector = from;
         exclude = excluded;
         code.resize(lists.width);
-        signs.resize(lists.words);
         scale = quantise(vector, lists.key_size, lists.width, code.data());
-        sign_code(code.data(), lists.width, lists.words, signs.data());
+        costs.set(lists, code.data());
     }
 };
 
@@ -109,25 +110,26 @@ struct Scored {
     }
 };
 
-// Reads lists, changes nothing; one for each thread, for its room to be used again.
-class Finder {
+// Reads lists, changes nothing; one for each thread, for its room to be used again, in cache lines of its own.
+class alignas(128) Finder {
 public:
     Query query;
     std::vector<Scored> order;  // the nearest lists, in order
 
-    void nearest_lists(const Lists &lists, const int8_t *code, float scale, const uint64_t *signs, int64_t count) {
+    void nearest_lists(const Lists &lists, const int8_t *code, float scale, const Costs &costs, int64_t count) {
         const int64_t n = lists.counts[LISTS], wanted = std::max({4 * count, SHORTLIST, n / SHORTLIST_SHARE});
         ids.resize(n);
         int64_t found = n;
         if (n > wanted) {
-            distance.resize(n);
-            kernels::distances(signs, lists.signs, n, lists.words, distance.data());
+            const int64_t groups = (n + kernels::GROUP - 1) / kernels::GROUP;
+            distance.resize(groups * kernels::GROUP);
+            kernels::distances(costs.costs.data(), lists.signs, groups, lists.bits / 4, distance.data());
             // About how near the wanted number of lists is, by a sample of them.
             const int64_t step = std::max<int64_t>(n / SAMPLE, 1);
-            bins.assign(64 * lists.words + 1, 0);
+            bins.assign(256, 0);
             for (int64_t i = 0; i < n; i += step) bins[distance[i]]++;
             int limit = 0;
-            for (int64_t nearer = bins[0]; nearer * step < wanted; nearer += bins[limit]) limit++;
+            for (int64_t nearer = bins[0]; nearer * step < wanted && limit < 255; nearer += bins[limit]) limit++;
             found = kernels::within(distance.data(), n, limit, ids.data());
         } else {
             std::iota(ids.begin(), ids.end(), 0);
@@ -139,14 +141,15 @@ public:
         dots.resize(found + 3);
         kernels::dots(code, lists.centres, ids.data(), found, lists.width, dots.data());
         order.resize(found);
-        for (int64_t i = 0; i < found; i++)
+        int64_t best = 0;
+        for (int64_t i = 0; i < found; i++) {
             order[i] = {static_cast<float>(dots[i]) * (lists.centre_scales[ids[i]] * scale), ids[i]};
-        count = std::min(count, found);
-        if (count == 1) {
-            order[0] = *std::min_element(order.begin(), order.end());
-        } else {
-            std::partial_sort(order.begin(), order.begin() + count, order.end());
+            best = order[i].similarity > order[best].similarity ? i : best;
         }
+        std::swap(order[0], order[best]);
+        if (count == 1) return order.resize(1);
+        count = std::min(count, found);
+        std::partial_sort(order.begin(), order.begin() + count, order.end());
         order.resize(count);
     }
 
@@ -160,7 +163,7 @@ public:
         // Some more than the average list would ask for; where these are not enough, all.
         for (int64_t count = std::max(probes, 2 * k * n / std::max(lists.counts[FILLED], 1) + 1); ; count = n) {
             size_t rank = slots.empty() ? 0 : order.size();  // those read already stay the first
-            nearest_lists(lists, query.code.data(), query.scale, query.signs.data(), count);
+            nearest_lists(lists, query.code.data(), query.scale, query.costs, count);
             for (const auto &list : order) {
                 __builtin_prefetch(lists.head + list.id);
                 __builtin_prefetch(lists.length + list.id);
@@ -212,7 +215,7 @@ public:
     int rank() const { return best_rank; }
 
 private:
-    std::vector<uint16_t> distance;
+    std::vector<uint8_t> distance;
     std::vector<int32_t> bins, dots, ids;
     std::vector<float> similarities;
     std::vector<int32_t> slots;
@@ -269,7 +272,13 @@ private:
     }
 };
 
-thread_local Finder finder;
+// One for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not
+// ask for memory each time.
+std::vector<Finder> &finders(int threads) {
+    thread_local std::vector<Finder> all;
+    if (static_cast<int>(all.size()) < threads) all.resize(threads);
+    return all;
+}
 
 // Keys on their way from one list to another.
 struct Keys {
@@ -286,9 +295,11 @@ struct Keys {
 
 class Changer {
 public:
-    explicit Changer(const Lists &from) : lists(from), width(from.width), counts(from.counts) {}
+    Changer(const Lists &from, int most_threads)
+        : lists(from), width(from.width), counts(from.counts), threads(most_threads), all(finders(threads)), own(all[0]) {}
 
-    void change(const int64_t *changed, int64_t n, int threads) {
+    void change(const int64_t *changed, int64_t n) {
+        int64_t before = counts[FILLED];
         for (int64_t i = 0; i < n; i++) remove(static_cast<int32_t>(changed[i]));
         give_up_short_lists();
         // A small memory grows in small parts, so that no key meets lists that are much out of date.
@@ -298,16 +309,21 @@ public:
             for (int64_t i = start; i < start + part; i++)
                 if (lists.values[changed[i]] >= 0) moving.push_back(static_cast<int32_t>(changed[i]));
             keys.resize(moving.size(), width);
-            join(threads, [&](int64_t i) {
+            join([&](int64_t i) {
                 const float *key = lists.keys + moving[i] * lists.key_size;
                 keys.scales[i] = quantise(key, lists.key_size, width, &keys.codes[i * width]);
             });
-            tend(part, threads);
+            // Centres move most while the memory grows.
+            const int64_t grown = std::max<int64_t>(counts[FILLED] - before, 0);
+            before += grown;
+            counts[UNTENDED] += static_cast<int32_t>(GROWTH * grown + part);
+            tend(counts[UNTENDED] / STEADY);
+            counts[UNTENDED] %= STEADY;
             give_up_short_lists();
         }
     }
 
-    void restore(int threads) {
+    void restore() {
         const int64_t parts = (lists.capacity + 4095) / 4096;
         parallel(parts, threads, [&](int64_t part, int) {
             for (int64_t slot = part * 4096; slot < std::min((part + 1) * 4096, lists.capacity); slot++) {
@@ -317,16 +333,13 @@ public:
                 lists.scales[place] = quantise(lists.keys + slot * lists.key_size, lists.key_size, width, code_at(place));
             }
         });
-        parallel(counts[LISTS], threads, [&](int64_t list, int) {
-            std::memset(sum(list), 0, width * sizeof(int32_t));
-            int left = lists.length[list];
-            for (int32_t block = lists.head[list]; left > 0; block = lists.next[block]) {
-                const int here = (left - 1) % BLOCK + 1;
-                for (int64_t place = static_cast<int64_t>(block) * BLOCK; place < static_cast<int64_t>(block) * BLOCK + here; place++)
-                    kernels::add(sum(list), code_at(place), weight(lists.scales[place]), width);
-                left -= here;
+        // Lists whose sign codes stand together share bytes, and so a thread.
+        const int64_t n = counts[LISTS];
+        parallel((n + kernels::GROUP - 1) / kernels::GROUP, threads, [&](int64_t group, int thread) {
+            for (int64_t list = group * kernels::GROUP; list < std::min(n, (group + 1) * kernels::GROUP); list++) {
+                sum_up(list);
+                refresh(all[thread], static_cast<int32_t>(list));
             }
-            refresh(static_cast<int32_t>(list));
         });
     }
 
@@ -334,6 +347,9 @@ private:
     Lists lists;
     const int64_t width;
     int32_t *const counts;
+    const int threads;
+    std::vector<Finder> &all;
+    Finder &own;  // this thread's
     std::vector<int32_t> shortened;
     // Slots that look for a list, their codes, and what they find.
     std::vector<int32_t> moving, nearest;
@@ -342,29 +358,29 @@ private:
 
     // Each of `moving` finds its list, all in parallel, as the lists are now; then each joins it, if it is not there.
     template <typename Load>
-    void join(int threads, const Load &load) {
+    void join(const Load &load) {
         const auto n = static_cast<int64_t>(moving.size());
         nearest.resize(n);
-        parallel((n + SHARE - 1) / SHARE, threads, [&](int64_t task, int) {
+        parallel((n + SHARE - 1) / SHARE, threads, [&](int64_t task, int thread) {
             for (int64_t i = task * SHARE; i < std::min(n, (task + 1) * SHARE); i++) {
                 load(i);
-                nearest[i] = nearest_list(&keys.codes[i * width], keys.scales[i]);
+                nearest[i] = nearest_list(all[thread], &keys.codes[i * width], keys.scales[i], list_of(moving[i]));
             }
         });
         cut.assign(counts[LISTS] + 1, false);
         for (int64_t i = 0; i < n; i++) {
             const int8_t *code = &keys.codes[i * width];
+            const int32_t now = list_of(moving[i]);
             const bool outdated = nearest[i] < 0 || cut[nearest[i]];
-            const int32_t list = outdated ? nearest_list(code, keys.scales[i]) : nearest[i];
-            const int32_t place = lists.places[moving[i]];
-            if (place >= 0 && lists.owner[place / BLOCK] == list) continue;
+            const int32_t list = outdated ? nearest_list(own, code, keys.scales[i], now) : nearest[i];
+            if (now >= 0 && now == list) continue;
             remove(moving[i]);
             add(list, moving[i], code, keys.scales[i]);
         }
     }
 
-    // As many keys as have changed look again for their list, in turn: the centres have moved since they joined it.
-    void tend(int64_t n, int threads) {
+    // Some keys look again for their list, in turn: the centres have moved since they joined it.
+    void tend(int64_t n) {
         const int64_t end = static_cast<int64_t>(counts[BLOCKS]) * BLOCK;
         moving.clear();
         for (int64_t left = std::min<int64_t>(n, counts[FILLED]); left > 0;) {
@@ -381,7 +397,7 @@ private:
             }
         }
         keys.resize(moving.size(), width);
-        join(threads, [&](int64_t i) {
+        join([&](int64_t i) {
             const int64_t place = lists.places[moving[i]];
             std::memcpy(&keys.codes[i * width], code_at(place), width);
             keys.scales[i] = lists.scales[place];
@@ -390,20 +406,47 @@ private:
 
     int8_t *code_at(int64_t place) { return lists.codes + place * width; }
     int32_t *sum(int64_t list) { return lists.sums + list * width; }
+    int32_t list_of(int32_t slot) const { return lists.places[slot] < 0 ? -1 : lists.owner[lists.places[slot] / BLOCK]; }
 
-    int32_t nearest_list(const int8_t *code, float scale) {
+    void sum_up(int64_t list) {
+        std::memset(sum(list), 0, width * sizeof(int32_t));
+        int left = lists.length[list];
+        for (int32_t block = lists.head[list]; left > 0; block = lists.next[block]) {
+            const int64_t first = static_cast<int64_t>(block) * BLOCK;
+            const int here = (left - 1) % BLOCK + 1;
+            for (int64_t place = first; place < first + here; place++)
+                kernels::add(sum(list), code_at(place), weight(lists.scales[place]), width);
+            left -= here;
+        }
+    }
+
+    // The list of the nearest centre, -1 where there is none; `now`, the list that the key is in or -1, if none is nearer.
+    int32_t nearest_list(Finder &reader, const int8_t *code, float scale, int32_t now = -1) {
         if (counts[LISTS] == 0) return -1;
-        std::vector<uint64_t> signs(lists.words);
-        sign_code(code, width, lists.words, signs.data());
-        finder.nearest_lists(lists, code, scale, signs.data(), 1);
-        return finder.order[0].id;
+        reader.query.costs.set(lists, code);
+        reader.nearest_lists(lists, code, scale, reader.query.costs, 1);
+        const Scored nearest_of_all = reader.order[0];
+        if (now < 0) return nearest_of_all.id;
+        int32_t dot[4];
+        kernels::dots(code, lists.centres + now * width, nullptr, 1, width, dot);
+        const float similarity = static_cast<float>(dot[0]) * (lists.centre_scales[now] * scale);
+        return similarity >= nearest_of_all.similarity ? now : nearest_of_all.id;
     }
 
     // Makes the centre of the list's keys as they are now.
-    void refresh(int32_t list) {
+    void refresh(Finder &room, int32_t list) {
         int8_t *centre = lists.centres + list * width;
         lists.centre_scales[list] = quantise_normalised(sum(list), width, centre);
-        sign_code(centre, width, lists.words, lists.signs + list * lists.words);
+        auto &rotated = room.query.costs.rotated;
+        rotated.resize(std::max(lists.bits, 2 * width));
+        kernels::rotate(centre, width, lists.bits, rotated.data());
+        const int shift = list % kernels::GROUP / 16 * 4;
+        uint8_t *signs = lists.signs + list / kernels::GROUP * (kernels::GROUP / 8) * lists.bits + list % 16;
+        for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
+            int bits = 0;
+            for (int i = 0; i < 4; i++) bits |= (rotated[4 * nibble + i] > 0) << i;
+            signs[16 * nibble] = static_cast<uint8_t>((signs[16 * nibble] & ~(15 << shift)) | bits << shift);
+        }
     }
 
     int32_t new_list() {
@@ -460,17 +503,18 @@ private:
         lists.places[slot] = -1;
         counts[FILLED]--;
         if (row == 0) free_head(list);
-        refresh(list);
+        refresh(own, list);
         if (lists.length[list] == SHORTEST - 1 || lists.length[list] == 0) shortened.push_back(list);
     }
 
     void add(int32_t list, int32_t slot, const int8_t *code, float scale) {
         if (list < 0) list = new_list();
         push(list, slot, code, scale);
-        if (lists.length[list] > longest(counts[FILLED])) {
+        const int64_t most = lists.capacity / SHORTEST + 2;  // only while short ones wait to be given up
+        if (lists.length[list] > longest(counts[FILLED]) && counts[LISTS] < most) {
             cut_in_two(list);
         } else {
-            refresh(list);
+            refresh(own, list);
         }
     }
 
@@ -507,11 +551,11 @@ private:
                 lists.length[list] = lists.length[last];
                 std::memcpy(sum(list), sum(last), width * sizeof(int32_t));
                 for (int32_t block = lists.head[list]; block >= 0; block = lists.next[block]) lists.owner[block] = list;
-                refresh(list);
+                refresh(own, list);
             }
             counts[LISTS]--;
             for (size_t i = 0; i < keys.slots.size(); i++)
-                add(nearest_list(&keys.codes[i * width], keys.scales[i]), keys.slots[i], &keys.codes[i * width], keys.scales[i]);
+                add(nearest_list(own, &keys.codes[i * width], keys.scales[i]), keys.slots[i], &keys.codes[i * width], keys.scales[i]);
         }
     }
 
@@ -557,22 +601,24 @@ private:
         }
         const int32_t other = new_list();
         for (int i = 0; i < n; i++) push(second[i] ? other : list, keys.slots[i], &keys.codes[i * width], keys.scales[i]);
-        refresh(list);
-        refresh(other);
+        refresh(own, list);
+        refresh(own, other);
         if (list < static_cast<int32_t>(cut.size())) cut[list] = true;
     }
 };
 
 }  // namespace
 
-void lists_change(const Lists &lists, const int64_t *slots, int64_t n, int threads) { Changer(lists).change(slots, n, threads); }
+void lists_change(const Lists &lists, const int64_t *slots, int64_t n, int threads) { Changer(lists, threads).change(slots, n); }
 
-void lists_restore(const Lists &lists, int threads) { Changer(lists).restore(threads); }
+void lists_restore(const Lists &lists, int threads) { Changer(lists, threads).restore(); }
 
 void lists_search(const Lists &lists, const float *queries, int64_t n, int k, const int64_t *exclude, int probes, int threads,
                   int64_t *out) {
-    parallel(n, n >= SHARE ? threads : 1, [&](int64_t i, int) {
-        Finder &own = finder;
+    threads = n >= SHARE ? threads : 1;
+    auto &all = finders(threads);
+    parallel(n, threads, [&](int64_t i, int thread) {
+        Finder &own = all[thread];
         own.query.set(lists, queries + i * lists.key_size, exclude ? exclude[i] : -1);
         own.read(lists, k, probes);
         const int found = own.choose(lists, k, out + i * k);
@@ -581,15 +627,18 @@ void lists_search(const Lists &lists, const float *queries, int64_t n, int k, co
 }
 
 int lists_rank(const Lists &lists, const float *query_vector, int64_t exclude, int depth) {
-    finder.query.set(lists, query_vector, exclude);
-    finder.read(lists, 1, depth);
-    return finder.rank();
+    Finder &own = finders(1)[0];
+    own.query.set(lists, query_vector, exclude);
+    own.read(lists, 1, depth);
+    return own.rank();
 }
 
 bool lists_valid(const Lists &lists, int64_t max_blocks, int64_t max_lists) {
     const int32_t *counts = lists.counts;
     const int64_t blocks = counts[BLOCKS], n = counts[LISTS];
-    if (blocks < 0 || blocks > max_blocks || n < 0 || n > max_lists || counts[TENDED] < 0) return false;
+    if (blocks < 0 || blocks > max_blocks || n < 0 || n > max_lists || counts[TENDED] < 0 ||
+        counts[UNTENDED] < 0)
+        return false;
     std::vector<int> filled(blocks, -1);  // of each block: how many of its places are, -1 while it was not met
     auto meet = [&](int32_t block, int32_t owner, int rows) {
         if (block < 0 || block >= blocks || filled[block] >= 0 || lists.owner[block] != owner) return false;

@@ -1,8 +1,8 @@
 // Approximate search on keys that never stop changing: an inverted file that is never trained and never rebuilt.
 //
 // The keys stand in lists of similar ones, as int8 codes, block after block, so that a list is read in one go. A list's
-// centre is the mean of its keys as they are now; its sign code is 128 or 256 bits of the centre. A query compares its
-// own sign code with all of them, its int8 code with the centres of the nearest, and then reads the nearest lists.
+// centre is the mean of its keys as they are now; its sign code is the signs of the rotated centre. A query compares
+// itself with all sign codes, its int8 code with the centres of the nearest, and then reads the nearest lists.
 // A key that moves leaves its list (the last one takes its place) and joins the nearest one. A list that grows long is
 // cut in two, the keys of one that grows short join others. All sums are of integers, so that the same lists follow
 // from the same keys and places, whatever the order of events and the CPU.
@@ -14,7 +14,7 @@ constexpr int BLOCK = 32;  // keys of a block
 
 // The tensors of rarecall.search.AutoSearch; the order is that of its _tensors.
 struct Lists {
-    int64_t key_size, width, words, capacity;  // width: key_size rounded up to 32; words: 64-bit words of a sign code
+    int64_t key_size, width, bits, capacity;  // width: key_size rounded up to 32; bits: of a sign code, 128 or 256
     // The memory's own.
     const float *keys;
     const int64_t *values, *sources;
@@ -32,12 +32,13 @@ struct Lists {
     int32_t *sums;
     int8_t *centres;
     float *centre_scales;
-    uint64_t *signs;
+    uint8_t *signs;
     int32_t *counts;  // what `Count` names
 };
 
-// The first free block or -1; blocks ever used; lists; keys in lists; the place whose key is the next to be looked after.
-enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED };
+// The first free block or -1; blocks ever used; lists; keys in lists; the place whose key is the next to be looked after,
+// and what part of one is due.
+enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED, UNTENDED };
 
 // Takes up the keys of n distinct slots as they are now: written, moved or emptied.
 void lists_change(const Lists &, const int64_t *slots, int64_t n, int threads);

@@ -85,11 +85,16 @@ PyObject *valid(PyObject *, PyObject *args) {
 PyObject *large_pages(PyObject *, PyObject *args) {
     unsigned long long address;
     long long bytes;
-    if (!PyArg_ParseTuple(args, "KL", &address, &bytes)) return nullptr;
+    int there;
+    if (!PyArg_ParseTuple(args, "KLp", &address, &bytes, &there)) return nullptr;
 #ifdef MADV_HUGEPAGE
     constexpr uintptr_t page = 4096;
     const uintptr_t start = (address + page - 1) / page * page, end = (address + bytes) / page * page;
-    if (end > start) madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
+    if (end > start) {
+        madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
+        constexpr int collapse = 25;  // MADV_COLLAPSE: what is there already, now; older kernels do not know it
+        if (there) madvise(reinterpret_cast<void *>(start), end - start, collapse);
+    }
 #endif
     Py_RETURN_NONE;
 }
@@ -102,6 +107,6 @@ PyMethodDef lists_methods[] = {
     {"lists_search", search, METH_VARARGS, "Finds the k nearest slots in the nearest lists."},
     {"lists_rank", rank, METH_VARARGS, "The rank of the list that holds the nearest key."},
     {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
-    {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a new, large tensor."},
+    {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a large tensor, new or there already."},
     {nullptr, nullptr, 0, nullptr},
 };

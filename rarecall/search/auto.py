@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 # Up to so many keys, reading them all is as fast.
 SMALL = 8192
-# One query in so many is asked again, in depth, to see whether the search found its nearest key.
-SAMPLE = 32
+# One query in so many is asked again, in depth, to see which list holds its nearest key; at first one in so many.
+SAMPLE, FIRST_SAMPLE, FIRST = 32, 4, 1024
+# What was seen so many samples ago counts for less than half of what is seen now.
+MEMORY = 512
+# Ranks are counted in bins, four to each doubling.
+BINS = 80
 
 
 class AutoSearch(Search):
@@ -29,8 +33,8 @@ class AutoSearch(Search):
     rebuilt, and a change costs the same at any time.
 
     How many lists a query reads, the search finds out from the queries: now and then, at an update, one of the queries
-    is asked again in many more lists, and the number of lists grows by much if a nearer key was in one of those that
-    were not read, and shrinks by little if not, so that it settles where the wanted share is found.
+    is asked again in many more lists, and the rank of the one that holds the nearest key is counted. As many lists are
+    read as would have been enough for the wanted share of the queries so asked of late.
 
     A memory of up to 8192 keys, one on a GPU, and one without the C++ extension is searched exactly.
 
@@ -40,7 +44,8 @@ class AutoSearch(Search):
         recall: the share of queries whose nearest neighbour is found, 0 to 1 (exclusive).
     """
 
-    effort: Tensor
+    lists_to_read: Tensor
+    ranks: Tensor
     asked: Tensor
 
     def __init__(self, key_size: int, capacity: int, *, recall: float = 0.95) -> None:
@@ -52,16 +57,18 @@ class AutoSearch(Search):
         self.recall = recall
         self.exact = ExactSearch(key_size, capacity)
         self.places = Places(capacity if capacity > SMALL else 0)
-        # The logarithm of the number of lists to read, to the base 2, and the queries of all updates so far.
-        self.register_buffer("effort", torch.tensor(3.0, dtype=torch.float64))
-        self.register_buffer("asked", torch.tensor(0))
+        # How often of late the nearest key was in a list of each rank; at first as if it had been the 16th, 4 times.
+        self.register_buffer("ranks", torch.zeros(BINS, dtype=torch.float64))
+        self.ranks[_bin(16)] = 4
+        self.register_buffer("lists_to_read", torch.tensor(16))
+        self.register_buffer("asked", torch.tensor(0))  # the queries of all updates so far
         self._lists: Lists | None = None
         self._last: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def probes(self) -> int:
         """How many lists a query reads."""
-        return round(2 ** float(self.effort))
+        return int(self.lists_to_read)
 
     def settings(self) -> dict[str, float]:
         return {"recall": self.recall}
@@ -102,17 +109,24 @@ class AutoSearch(Search):
     def _learn(self, lists: Lists, query: Tensor, exclude: Tensor | None) -> None:
         """Asks some of the last queries again, before the lists change. query: (n, key_size); exclude: (n,) or None."""
         asked = int(self.asked)
-        for row in range(-asked % SAMPLE, len(query), SAMPLE):
-            probes = self.probes
-            rank = lists.rank(query[row], -1 if exclude is None else int(exclude[row]), 8 * probes + 32)
-            # Large steps at first, then small ones. Aims a little higher than asked for, so as not to be below it half
-            # of the time.
-            step = max(0.1, 1 / (1 + asked / SAMPLE / 16))
-            aim = self.recall + (1 - self.recall) / 5
-            self.effort += step * (aim - (rank <= probes))
-            self.effort.clamp_(0, math.log2(2**20))
         self.asked += len(query)
+        every = FIRST_SAMPLE if asked < FIRST else SAMPLE
+        rows = range(-asked % every, len(query), every)
+        for row in rows:
+            rank = lists.rank(query[row], -1 if exclude is None else int(exclude[row]), 8 * self.probes + 32)
+            if rank:
+                self.ranks *= 1 - 1 / MEMORY
+                self.ranks[_bin(rank)] += 1
+        if len(rows):
+            # A little more than is asked for, so as not to be below it half of the time.
+            enough = (self.recall + (1 - self.recall) / 5) * self.ranks.sum()
+            bins = int((self.ranks.cumsum(0) < enough).sum()) + 1
+            self.lists_to_read.fill_(math.ceil(2 ** (bins / 4)) - 1)  # the highest rank of the last bin
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
         return self.__dict__ | {"_lists": None, "_last": None}
+
+
+def _bin(rank: int) -> int:
+    return min(int(4 * math.log2(rank)), BINS - 1)

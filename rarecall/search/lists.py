@@ -30,15 +30,9 @@ class Places(nn.Module):
         super().__init__()
         lists = capacity // SHORTEST + 2
         blocks = capacity // BLOCK + lists
-        for name, size in (
-            ("places", capacity),
-            ("next", blocks),
-            ("owner", blocks),
-            ("head", lists),
-            ("length", lists),
-        ):
+        sizes = {"places": capacity, "next": blocks, "owner": blocks, "head": lists, "length": lists, "counts": 6}
+        for name, size in sizes.items():
             self.register_buffer(name, torch.empty(size, dtype=torch.int32))
-        self.register_buffer("counts", torch.empty(5, dtype=torch.int32))
         self.clear()
 
     def clear(self) -> None:
@@ -59,7 +53,7 @@ class Lists:
         """Takes up the lists of `state`; keys that are in none join one, unless they are in `changed` ((n,) int64)."""
         blocks, lists = len(state.next), len(state.head)
         width = -(-memory.key_size // 32) * 32
-        words = 2 if width <= 128 else 4
+        bits = 128 if width <= 128 else 256
         self._native = loaded()
         self._tensors = (
             torch.empty(blocks * BLOCK, width, dtype=torch.int8),  # codes
@@ -73,13 +67,14 @@ class Lists:
             torch.empty(lists, width, dtype=torch.int32),  # sums
             torch.empty(lists, width, dtype=torch.int8),  # centres
             torch.empty(lists),  # their scales
-            torch.empty(lists, words, dtype=torch.int64),  # their sign codes
+            torch.zeros(-(-lists // 32) * 32, bits // 8, dtype=torch.uint8),  # their sign codes, 32 lists together
             state.counts,
         )
         for tensor in self._tensors[:3]:
-            self._native.large_pages(tensor.data_ptr(), tensor.nbytes)
+            self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
+        self._native.large_pages(memory.keys.data_ptr(), memory.keys.nbytes, True)
         self._fields = (
-            *(memory.key_size, width, words, memory.capacity),
+            *(memory.key_size, width, bits, memory.capacity),
             pointer(memory.keys, memory.capacity, memory.key_size),
             *(pointer(tensor, memory.capacity) for tensor in (memory.values, memory.sources)),
             *(tensor.data_ptr() for tensor in self._tensors),

@@ -30,6 +30,13 @@ def lists_of(memory: Memory) -> Lists:
     return memory.search._lists
 
 
+def signs(lists: Lists) -> Tensor:
+    """(lists, bits / 4): the sign codes of the centres; those of 32 centres stand together."""
+    codes = lists._tensors[11]
+    nibbles = codes.view(len(codes) // 32, -1, 16)
+    return torch.cat([nibbles & 15, nibbles >> 4], 2).transpose(1, 2).flatten(0, 1)
+
+
 def check_lists(memory: Memory) -> None:
     """Every filled slot is in one list, with the code of its key; every centre is that of its keys."""
     search, lists = memory.search, lists_of(memory)
@@ -46,8 +53,9 @@ def check_lists(memory: Memory) -> None:
     keys = codes[places, : memory.key_size] * scales[places, None]
     assert torch.allclose(keys, memory.keys[slots], atol=0.51 / 127)
     anew = Lists(memory, copy.deepcopy(search.places))
-    for made, kept in zip(anew._tensors[8:12], lists._tensors[8:12], strict=True):
+    for made, kept in zip(anew._tensors[8:11], lists._tensors[8:11], strict=True):
         assert torch.equal(made[:count], kept[:count])
+    assert torch.equal(signs(anew)[:count], signs(lists)[:count])
 
 
 def filled(keys: Tensor, k: int = 10, recall: float = 0.95) -> Memory:
@@ -158,14 +166,13 @@ def test_keys_that_drift_far_keep_their_recall() -> None:
 def test_asking_changes_nothing_and_updates_learn() -> None:
     memory = filled(unit(5000, 16))
     before = snapshot(memory)
-    learned = memory.search.effort.clone()
     memory(unit(500, 16))
     memory(unit(500, 16))
     after = snapshot(memory)
-    for name in ("search.effort", "search.asked"):
-        assert torch.equal(before[name], after[name])
+    for name in ("ranks", "lists_to_read", "asked"):
+        assert torch.equal(before[f"search.{name}"], after[f"search.{name}"])
     learn(memory, unit(1000, 16))
-    assert memory.search.effort != learned
+    assert memory.search.probes != before["search.lists_to_read"]
     assert memory.search.asked == 1000
 
 
@@ -174,7 +181,7 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
     """With every list read, the k slots are the k best."""
     keys = unit(3000, 20)
     memory = filled(keys, k=50)
-    memory.search.effort.fill_(20)
+    memory.search.lists_to_read.fill_(10**6)
     memory.forget(slots=torch.arange(0, 3000, 7))
     query = unit(200, 20)
     best = (query @ memory.keys.T).masked_fill(memory.values < 0, -2).topk(50)
