@@ -2,14 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Bytecode is made when a module is first imported, which is far less than all of torch.
+INSTALL := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 # Tests that read real data find it here; without it they make small data of their own.
 ifneq ($(wildcard ../shared/data),)
 export RARECALL_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format bench setup clean
+.PHONY: demo test test-slow lint format bench sanitize setup clean
 
-demo: setup
+demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
 
 test: setup lint
@@ -27,17 +29,28 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The extension under the sanitizers for memory, undefined behaviour and threads.
+sanitize: setup
+	native/sanitize.sh address,undefined
+	native/sanitize.sh thread
+
 bench: setup
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(INSTALL) --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 setup: $(VENV)/installed
 
-# torch comes first and by itself: what is pinned in constraints.txt is then found installed by all that need it.
-$(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard native/*)
+# What the demo needs. torch comes first and by itself: what is pinned in constraints.txt is then found installed by all
+# that need it.
+$(VENV)/library: pyproject.toml constraints.txt setup.py $(wildcard native/*)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[experiments]'
+	touch $@
+
+# What developing needs besides.
+$(VENV)/installed: $(VENV)/library
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 clean:

@@ -22,6 +22,8 @@ def provenance() -> dict[str, Any]:
             "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
             "system": platform.system(),
             "python": platform.python_version(),
+            # More than the threads of the run means that others had the machine too.
+            "load": round(os.getloadavg()[0], 1),
         }
         | {package: version(package) for package in ("torch", "faiss-cpu", "hnswlib", "usearch")},
     }

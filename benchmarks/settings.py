@@ -21,7 +21,6 @@ class Settings:
 
 SHORT = Settings()
 LONG = Settings(
-    workloads=("real", "clustered", "uniform"),
     sizes=(100_000, 500_000, 1_000_000, 5_000_000),
     key_sizes=(64, 128, 256),
     ks=(256, 1),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -82,32 +80,10 @@ def uniform(size: int, key_size: int, many: int, generator: torch.Generator) -> 
     return Workload("uniform", keys, values, queries, targets)
 
 
-def real(size: int, key_size: int, many: int, generator: torch.Generator) -> Workload:
-    """Embeddings of drawings: the rows of the .npy file that RARECALL_EMBEDDINGS names.
-
-    Rows of more numbers than asked for are projected on their first principal directions.
-    """
-    path = os.environ.get("RARECALL_EMBEDDINGS")
-    if not path:
-        raise ValueError("The workload real needs embeddings: set RARECALL_EMBEDDINGS to a .npy file of (n, numbers).")
-    rows = torch.from_numpy(np.load(path))
-    if len(rows) < size + many // 2 or rows.shape[1] < key_size:
-        raise ValueError(f"{path} has shape {tuple(rows.shape)}; expected {size} keys of {key_size}, and queries.")
-    rows = rows[torch.randperm(len(rows), generator=generator)]
-    if rows.shape[1] > key_size:
-        sample = rows[:100_000] - rows[:100_000].mean(0)
-        rows = rows @ torch.linalg.eigh(sample.T @ sample).eigenvectors[:, -key_size:]
-    rows = normalize(rows)
-    queries = rows[size:][torch.arange(many) % (len(rows) - size)]
-    # Without classes: a query is right about its nearest key or not, at random.
-    values = torch.randint(size // 20, (size,), generator=generator)
-    return Workload("real", rows[:size], values, queries, torch.randint(size // 16, (many,), generator=generator))
-
-
+# Embeddings of drawings by a trained network go here as "real".
 WORKLOADS: dict[str, Callable[[int, int, int, torch.Generator], Workload]] = {
     "clustered": clustered,
     "uniform": uniform,
-    "real": real,
 }
 
 

@@ -174,7 +174,7 @@ class Search {
                 const int64_t panel = sample * SHARE * STEP;
                 const Tile tile = make_tile(queries, t);
                 scan_block(panel, STEP, tile, nullptr, 0, sums, masks);
-                each(masks, STEP, tile, [&](int p, int q, int s) {
+                each(masks, STEP, [&](int p, int q, int s) {
                     const Query &query = *queries[t * TILE + q];
                     const int64_t slot = (panel + p) * PANEL + s;
                     const Candidate candidate{query.estimate(sums[p][q][s], copy_.inverse_scale[slot]), int32_t(slot)};
@@ -211,8 +211,8 @@ class Search {
                     const Tile &tile = tiles_now[t];
                     const int share = panel + block_ < end ? int(block_ * PANEL * width_ / tiles(queries)) : 0;
                     const uint8_t *ahead = copy_.codes + (panel + block_) * PANEL * width_ + t * share;
-                    scan_block(panel, count, tile, ahead, tiles(queries) > 1 ? share : 0, sums, masks.data());
-                    each(masks.data(), count, tile, [&](int p, int q, int s) {
+                    scan_block(panel, count, tile, ahead, share, sums, masks.data());
+                    each(masks.data(), count, [&](int p, int q, int s) {
                         const int64_t slot = (panel + p) * PANEL + s;
                         Query &query = *queries[t * TILE + q];
                         if (query.source >= 0 && memory_.sources[slot] == query.source) return;
@@ -315,7 +315,7 @@ class Search {
     }
 
     template <typename Visit>
-    static void each(const uint32_t *masks, int count, const Tile &, const Visit &visit) {
+    static void each(const uint32_t *masks, int count, const Visit &visit) {
         for (int p = 0; p < count; p++)
             for (uint32_t mask = masks[p]; mask; mask &= mask - 1) {
                 const int bit = __builtin_ctz(mask);

@@ -23,7 +23,7 @@ struct Memory {
 // Copies the keys of `count` slots (all from 0 on where `slots` is null).
 void copy_keys(const Copy &copy, const Memory &memory, const int64_t *slots, int64_t count, int threads);
 
-// found: (n, k): for each query the k slots of the largest products, the lowest first among equals, -1 where there are
-// fewer; scores: (n, k): their products. exclude: (n,) or null: slots of this source are left out, none where it is -1.
+// found: (n, k): for each query the k slots of the largest products (of equals the lowest) in any order, then -1 where
+// there are fewer; scores: (n, k): their products. exclude: (n,) or null: slots of this source are left out, none where it is -1.
 void find(const Copy &copy, const Memory &memory, const float *queries, const int64_t *exclude, int64_t n, int64_t k,
           int threads, int64_t *found, float *scores);

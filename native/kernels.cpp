@@ -126,7 +126,8 @@ AVX2 void scan_tile(const uint8_t *codes, const float *inverse_scale, const floa
 
 AVX2 void scan_avx2(const uint8_t *codes, const float *inverse_scale, const float *residual, int panels, int width,
                     const Tile &tile, const char *ahead, int ahead_bytes, int32_t (*sums)[TILE][PANEL], uint32_t *masks) {
-    auto *scan = tile.queries == 1 ? scan_tile<4, 1> : tile.queries == 2 ? scan_tile<4, 2> : scan_tile<2, 4>;
+    // With few queries the memory is the limit, and that is read fastest from beginning to end.
+    auto *scan = tile.queries == 1 ? scan_tile<1, 1> : tile.queries == 2 ? scan_tile<1, 2> : scan_tile<2, 4>;
     scan(codes, inverse_scale, residual, panels, width, tile, ahead, ahead_bytes, sums, masks);
 }
 

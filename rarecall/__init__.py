@@ -13,9 +13,10 @@ from rarecall.classifier import Explanation, MemoryClassifier, Prediction
 from rarecall.layers import RecallEmbedding
 from rarecall.memory import Memory
 from rarecall.recall import Recall
-from rarecall.search import ExactSearch, LSHSearch, Search
+from rarecall.search import AutoSearch, ExactSearch, LSHSearch, Search
 
 __all__ = [
+    "AutoSearch",
     "ExactSearch",
     "Explanation",
     "LSHSearch",

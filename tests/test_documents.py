@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import document as speed
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WITH_CODE = [document for document in DOCUMENTS if "```python" in document.read_text()]
@@ -35,3 +37,8 @@ def test_code_blocks_run(document, tmp_path, monkeypatch) -> None:
 def test_links_between_documents_lead_somewhere(document) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)", document.read_text()):
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_tables_of_speed_are_those_of_the_results() -> None:
+    text = speed.DOCUMENT.read_text()
+    assert speed.filled(text) == text

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 
 import rarecall
-from rarecall.cli import demo
+from rarecall.cli import demo, omniglot
 
-COMMANDS = (demo,)
+COMMANDS = (demo, omniglot)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -15,6 +15,8 @@ class ConvNet(nn.Module):
         channels: of the first pair of convolutions and of the second.
         dropout: share of the numbers dropped between the fully connected layers (the paper does not tell its share).
         image_size: pixels of a side of an image.
+        padding: pixels added around an image before a convolution (the paper does not tell): 1 keeps its size; 0 takes
+            off two, which leaves half of the work.
 
     Example:
         >>> import torch
@@ -29,23 +31,27 @@ class ConvNet(nn.Module):
         channels: tuple[int, int] = (64, 128),
         dropout: float = 0.5,
         image_size: int = 28,
+        padding: int = 1,
     ) -> None:
         super().__init__()
         first, second = channels
-        self.image_size = image_size
+        self.key_size, self.channels, self.dropout = key_size, channels, dropout
+        self.image_size, self.padding = image_size, padding
+        shrunk = 4 * (1 - padding)  # pixels that two convolutions take off a side
+        last = ((image_size - shrunk) // 2 - shrunk) // 2
         self.layers = nn.Sequential(
-            nn.Conv2d(1, first, 3, padding=1),
+            nn.Conv2d(1, first, 3, padding=padding),
             nn.ReLU(),
-            nn.Conv2d(first, first, 3, padding=1),
+            nn.Conv2d(first, first, 3, padding=padding),
             nn.ReLU(),
-            nn.MaxPool2d(2),  # (batch, first, image_size // 2, image_size // 2)
-            nn.Conv2d(first, second, 3, padding=1),
+            nn.MaxPool2d(2),  # (batch, first, 14, 14) of an image of 28 x 28, or 12 x 12 without padding
+            nn.Conv2d(first, second, 3, padding=padding),
             nn.ReLU(),
-            nn.Conv2d(second, second, 3, padding=1),
+            nn.Conv2d(second, second, 3, padding=padding),
             nn.ReLU(),
-            nn.MaxPool2d(2),  # (batch, second, image_size // 4, image_size // 4)
+            nn.MaxPool2d(2),  # (batch, second, 7, 7), or 4 x 4
             nn.Flatten(),
-            nn.Linear(second * (image_size // 4) ** 2, key_size),
+            nn.Linear(second * last**2, key_size),
             nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(key_size, key_size),
@@ -57,6 +63,11 @@ class ConvNet(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+    def settings(self) -> dict[str, object]:
+        """What makes a network of the same shapes: `ConvNet(**settings)`."""
+        names = ("key_size", "channels", "dropout", "image_size", "padding")
+        return {name: getattr(self, name) for name in names}
 
     def forward(self, images: Tensor) -> Tensor:
         """Images: (batch, 1, image_size, image_size) -> queries: (batch, key_size)."""

@@ -1,0 +1,132 @@
+"""rarecall omniglot: see `rarecall.experiments.omniglot`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+MODELS = ("mann", "matching", "matching-fce", "ours", "paper", "paper-softmax", "siamese")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `rarecall omniglot` and its own sub-commands."""
+    omniglot = subparsers.add_parser("omniglot", help="characters from one drawing: the paper's first table")
+    commands = omniglot.add_subparsers(dest="omniglot_command", metavar="command", required=True)
+
+    training = commands.add_parser("train", help="train a model; the same command goes on where it was stopped")
+    training.add_argument("--model", choices=MODELS, default="ours")
+    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/ours")
+    training.add_argument("--on", choices=("train", "trainval"), default="train", help="characters to train on")
+    budget = training.add_mutually_exclusive_group()
+    budget.add_argument("--steps", type=_count, metavar="N", help="steps of the whole run; the recipe's by default")
+    budget.add_argument("--minutes", type=float, metavar="M", help="as many steps as this machine makes in M minutes")
+    training.add_argument("--save-every", type=_count, default=250, metavar="N", help="steps between checkpoints")
+    training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
+    training.set_defaults(run=_train)
+
+    evaluating = commands.add_parser("evaluate", help="N-way K-shot accuracies, as in the paper")
+    _add_learner(evaluating, pixels=True)
+    evaluating.add_argument("--episodes", type=_count, default=1000, metavar="N", help="of each setting")
+    evaluating.set_defaults(run=_evaluate)
+
+    measuring = commands.add_parser("lifelong", help="what a memory that is never reset keeps")
+    _add_learner(measuring, pixels=False)
+    measuring.set_defaults(run=_lifelong)
+
+    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
+    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
+    table.add_argument("--plots", type=Path, metavar="DIR", help="write the life-long plots there as well")
+    table.set_defaults(run=_table)
+
+    for command in (training, evaluating, measuring):
+        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--data", metavar="DIR", help="holds omniglot/*.zip; $RARECALL_DATA by default")
+
+
+def _add_learner(parser: argparse.ArgumentParser, *, pixels: bool) -> None:
+    learner = parser.add_mutually_exclusive_group(required=True)
+    learner.add_argument("--weights", type=Path, metavar="FILE", help="of a trained model")
+    if pixels:
+        learner.add_argument(
+            "--pixels", action="store_true", help="nearest neighbour on pixels, which needs no weights"
+        )
+    parser.add_argument("--on", choices=("test", "val"), default="test", help="characters to ask")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
+    return int(text)
+
+
+# The experiments are imported where they run, so that the help of a command does not wait for torch.
+
+
+def _train(args: argparse.Namespace) -> None:
+    from rarecall.experiments.omniglot import data
+    from rarecall.experiments.omniglot.models import RECIPES
+    from rarecall.experiments.omniglot.train import Run, steps_in, steps_of, train
+
+    omniglot = data.load(args.data)
+    steps = args.steps or steps_of(args.out)
+    if steps is None and args.minutes is not None:
+        steps = steps_in(args.minutes, args.model, omniglot, args.on)
+    run = Run(args.model, args.on, steps or RECIPES[args.model](1).steps, args.seed)
+    train(run, omniglot, args.out, save_every=args.save_every, tensorboard=args.tensorboard)
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.omniglot import data, table
+    from rarecall.experiments.omniglot.evaluate import evaluate, learner_of
+    from rarecall.experiments.omniglot.models import PIXELS
+
+    origin = results.origin(_command(args), args.seed)
+    learner, training = (PIXELS, {"model": "pixels"}) if args.pixels else learner_of(args.weights)
+    result = evaluate(learner, data.load(args.data), characters=args.on, episodes=args.episodes, seed=args.seed)
+    result = {"model": training["model"], "training": training} | result
+    print(table.few_shot_lines(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _lifelong(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.omniglot import data, table
+    from rarecall.experiments.omniglot.episodes import MemoryLearner
+    from rarecall.experiments.omniglot.evaluate import learner_of
+    from rarecall.experiments.omniglot.lifelong import lifelong
+
+    origin = results.origin(_command(args), args.seed)
+    learner, training = learner_of(args.weights)
+    if not isinstance(learner, MemoryLearner):
+        raise SystemExit(f"{args.weights} holds the model {training['model']!r}, which has no memory to measure.")
+    result = lifelong(learner, data.load(args.data), characters=args.on, seed=args.seed)
+    result = {"model": training["model"], "training": training} | result
+    print(table.lifelong_lines(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _table(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.omniglot import plots, table
+
+    folder = args.results or results.FOLDER
+    print(table.table(folder))
+    if args.plots:
+        plots.draw(folder, args.plots)
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command that makes this result again; where the data is differs from machine to machine."""
+    words = ["rarecall", "omniglot", args.omniglot_command]
+    for name in ("weights", "pixels", "on", "episodes", "seed", "out"):
+        given = getattr(args, name, None)
+        if given is True:
+            words.append(f"--{name}")
+        elif given is not None and given is not False:
+            words += [f"--{name}", str(given)]
+    return shlex.join(words)

@@ -1,0 +1,1 @@
+"""What the paper's table compares with: each model in one file."""

@@ -1,0 +1,25 @@
+"""The network of the convolutional baselines (Vinyals et al. 2016): four modules of 64 filters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Convolutions(nn.Module):
+    """(n, 1, 28, 28) -> (n, 64). Each module: 3 x 3 filters, batch normalisation, ReLU, 2 x 2 pooling."""
+
+    def __init__(self, filters: int = 64) -> None:
+        super().__init__()
+        modules: list[nn.Module] = []
+        for inputs in (1, filters, filters, filters):
+            # Pooled before they are normalised, which leaves a quarter of that work.
+            modules += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.MaxPool2d(2)]
+            modules += [nn.BatchNorm2d(filters), nn.ReLU()]
+        self.layers = nn.Sequential(*modules, nn.Flatten())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, drawings: Tensor) -> Tensor:
+        if drawings.dim() != 4 or drawings.shape[1:] != (1, 28, 28):
+            raise ValueError(f"Convolutions got drawings of shape {tuple(drawings.shape)}; expected (n, 1, 28, 28).")
+        return self.layers(drawings.contiguous(memory_format=torch.channels_last))

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rarecall.cli import omniglot
+from rarecall.cli.main import main
+from rarecall.experiments.omniglot import evaluate
+from rarecall.experiments.omniglot import train as training
+from rarecall.experiments.omniglot.models import RECIPES
+from rarecall.experiments.omniglot.ours import Ours
+from tests.experiments.omniglot.conftest import BACKGROUND, EVALUATION, pack
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RARECALL_CACHE", str(tmp_path / "cache"))
+    pack(tmp_path / "omniglot" / "images_background.zip", "background", BACKGROUND, 0)
+    pack(tmp_path / "omniglot" / "images_evaluation.zip", "evaluation", EVALUATION, 20)
+    return tmp_path
+
+
+def test_train_evaluate_and_table(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Ours, "ways", 4)
+    monkeypatch.setattr(training.validate, "__defaults__", (2,))
+    monkeypatch.setattr(evaluate, "SETTINGS", ((5, 1),))
+    monkeypatch.chdir(folder)
+    main(["omniglot", "train", "--data", str(folder), "--out", "runs/a", "--steps", "3"])
+    (folder / "results").mkdir()
+    out = ["--out", "results/a.json"]
+    weights = ["--weights", "runs/a/network.safetensors"]
+    main(["omniglot", "evaluate", "--data", str(folder), *weights, "--episodes", "2", *out])
+    result = json.loads((folder / "results" / "a.json").read_text())
+    assert result["command"] == (
+        "rarecall omniglot evaluate --weights runs/a/network.safetensors --on test --episodes 2 --seed 0 "
+        "--out results/a.json"
+    )
+    assert result["model"] == "ours"
+    assert result["training"]["steps"] == 3
+    capsys.readouterr()
+    main(["omniglot", "table", "--results", "results"])
+    assert "Our network with memory" in capsys.readouterr().out
+
+
+def test_the_models_of_the_command_are_those_that_there_are() -> None:
+    assert tuple(sorted(RECIPES)) == omniglot.MODELS
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "--out", "a", "--steps", "0"], ["evaluate"], ["lifelong"]])
+def test_wrong_arguments_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["omniglot", *words])
+    assert "usage: rarecall omniglot" in capsys.readouterr().err

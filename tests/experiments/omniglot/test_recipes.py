@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rarecall.experiments.omniglot.baselines.mann import Mann, MannNet
+from rarecall.experiments.omniglot.baselines.matching import Matching, MatchingFullContext
+from rarecall.experiments.omniglot.baselines.pixels import Pixels
+from rarecall.experiments.omniglot.baselines.siamese import Siamese
+from rarecall.experiments.omniglot.ours import Ours
+from rarecall.experiments.omniglot.paper import Paper, PaperWithSoftmax, convnet, even_start
+from rarecall.experiments.omniglot.recipe import Recipe
+
+RECIPES = [Siamese, Matching, MatchingFullContext, Mann, Ours, Paper, PaperWithSoftmax]
+
+
+def batch(ways: int, shows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Drawings, targets and sources; a class is a bar at a place of its own."""
+    drawings = 0.1 * torch.rand(ways * shows, 1, 28, 28)
+    for number in range(ways * shows):
+        drawings[number, 0, :, number // shows + 2 : number // shows + 6] += 0.8
+    return drawings, torch.arange(ways).repeat_interleave(shows), torch.arange(ways * shows)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_loss_is_finite_and_reaches_every_parameter(recipe: type[Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mann, "shows", 6)
+    model = recipe(20)
+    # Late in a run, where the memory takes part; the second time it has something to recall.
+    for _ in range(2):
+        loss, figures = model.loss(*batch(10, model.shows), progress=0.9)
+    assert loss.isfinite()
+    assert all(torch.tensor(figure).isfinite() for figure in figures.values())
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("recipe", [Siamese, Matching, Paper, Ours])
+def test_a_few_steps_on_one_batch_lower_the_loss(recipe: type[Recipe]) -> None:
+    model = recipe(20)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    losses = []
+    for step in range(12):
+        torch.manual_seed(0)  # the same distortions
+        loss, _ = model.loss(*batch(6, model.shows), progress=0.0 if step == 0 else 0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[1]
+
+
+def test_the_nearest_pixels_answer() -> None:
+    drawings, target, _ = batch(5, 3)
+    encoded = Pixels().encode(drawings).unflatten(0, (5, 3))
+    answers = Pixels().answer(encoded[:, :2], encoded[:, 2])
+    assert torch.equal(answers, target[::3])
+
+
+def test_mann_remembers_within_an_episode_only() -> None:
+    network = MannNet(labels=5)
+    learner = Mann(1).learner(network)
+    shown, asked = torch.rand(5, 2, 400), torch.rand(7, 400)
+    first = learner.answer(shown, asked)
+    learner.answer(torch.rand(5, 2, 400), asked)
+    assert torch.equal(learner.answer(shown, asked), first)
+    assert learner.most_ways == 5
+    with pytest.raises(ValueError, match="knows 5 labels; 6-way needs one trained with more"):
+        learner.answer(torch.rand(6, 1, 400), asked)
+
+
+def test_mann_writes_where_it_read_or_where_nothing_is() -> None:
+    network = MannNet(labels=2, slots=6, width=3, heads=1)
+    _, state = network(torch.rand(1, 400), torch.zeros(1, 2), network.start(1))
+    written = (state.memory[0].abs().sum(1) > 1e-3).sum()
+    assert 1 <= written <= 2
+
+
+def test_the_paper_s_episodes_grow() -> None:
+    recipe = Paper(1)
+    assert recipe.active(0.0) == (6, 4)
+    assert 6 < recipe.active(0.3)[0] < 48
+    assert recipe.active(1.0)[0] in (47, 48)  # rounded down
+
+
+def test_an_even_start_has_outputs_of_mean_0_and_spread_1() -> None:
+    network, drawings = convnet(), batch(20, 2)[0]
+    even_start(network, drawings)
+    with torch.no_grad():
+        output = network(drawings)
+    assert output.mean(0).abs().max() < 1e-3
+    assert abs(output.std(0).mean() - 1) < 1e-2
+
+
+def test_drawings_of_another_size_are_told() -> None:
+    for recipe in (Siamese, Matching, Ours, Paper):
+        with pytest.raises(ValueError, match=r"28, 28\)"):
+            recipe(1).network(torch.zeros(2, 1, 32, 32))
