@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 # Up to so many keys, reading them all is as fast.
 SMALL = 8192
-# One query in so many is asked again, in depth, to see which list holds its nearest key; at first one in so many.
-SAMPLE, FIRST_SAMPLE, FIRST = 32, 4, 1024
+# One in 4 of the first 4096 queries is asked again, of all keys; later 1024 while the memory's keys are replaced once,
+# but at most one in 32: so asking again costs a query about 1 us at any size.
+FIRST, FIRST_SAMPLE = 4096, 4
+SAMPLES, SAMPLE = 1024, 32
 # What was seen so many samples ago counts for less than half of what is seen now.
-MEMORY = 512
+MEMORY = 1024
 # Ranks are counted in bins, four to each doubling.
 BINS = 80
+# As lists to read: all keys, in order. Half of them here and there would cost as much.
+ALL = 2**31 - 1
 
 
 class AutoSearch(Search):
@@ -33,8 +37,9 @@ class AutoSearch(Search):
     rebuilt, and a change costs the same at any time.
 
     How many lists a query reads, the search finds out from the queries: now and then, at an update, one of the queries
-    is asked again in many more lists, and the rank of the one that holds the nearest key is counted. As many lists are
-    read as would have been enough for the wanted share of the queries so asked of late.
+    is asked again of all keys, and it is counted how many lists it would have had to read to find the nearest. As many
+    lists are read as were enough for the wanted share of the queries so asked of late, and some more for what so few
+    samples can say. Where that is more than half of all lists, keys are not alike enough, and the search is exact.
 
     A memory of up to 8192 keys, one on a GPU, and one without the C++ extension is searched exactly.
 
@@ -67,7 +72,7 @@ class AutoSearch(Search):
 
     @property
     def probes(self) -> int:
-        """How many lists a query reads."""
+        """How many lists a query reads; ALL where it reads all keys instead."""
         return int(self.lists_to_read)
 
     def settings(self) -> dict[str, float]:
@@ -85,14 +90,12 @@ class AutoSearch(Search):
             self._lists = None  # its room first, then the new one's
             self._lists = Lists(memory, self.places)
         self._last = query, exclude
-        return self._lists.find(query, k, exclude, self.probes)
+        probes = self.probes
+        return self.exact(memory, query, k, exclude) if probes == ALL else self._lists.find(query, k, exclude, probes)
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
-        if len(memory) <= SMALL:
-            self.exact.changed(memory, slots)
-        else:
-            self.exact._copy = None  # from now on the lists are read
         if memory.capacity <= SMALL or not usable(memory):
+            self.exact.changed(memory, slots)
             return
         if self._lists is None or not self._lists.can_follow(memory, self.places):
             self._lists = None
@@ -101,6 +104,10 @@ class AutoSearch(Search):
             self._learn(self._lists, *self._last)
         self._last = None
         self._lists.change(memory, self.places, slots)
+        if len(memory) <= SMALL or self.probes == ALL:
+            self.exact.changed(memory, slots)
+        else:
+            self.exact._copy = None  # the lists are read, not this
 
     def loaded(self, memory: Memory) -> None:
         self.exact.loaded(memory)
@@ -108,20 +115,23 @@ class AutoSearch(Search):
 
     def _learn(self, lists: Lists, query: Tensor, exclude: Tensor | None) -> None:
         """Asks some of the last queries again, before the lists change. query: (n, key_size); exclude: (n,) or None."""
-        asked = int(self.asked)
+        asked, filled, count = int(self.asked), int(self.places.counts[3]), int(self.places.counts[2])
         self.asked += len(query)
-        every = FIRST_SAMPLE if asked < FIRST else SAMPLE
-        rows = range(-asked % every, len(query), every)
-        for row in rows:
-            rank = lists.rank(query[row], -1 if exclude is None else int(exclude[row]), 8 * self.probes + 32)
+        every = FIRST_SAMPLE if asked < FIRST else max(SAMPLE, filled // SAMPLES)
+        rows = slice(-asked % every, None, every)
+        query, exclude = query[rows], None if exclude is None else exclude[rows]
+        if not len(query):
+            return
+        for rank in lists.ranks(query, exclude).tolist():
             if rank:
                 self.ranks *= 1 - 1 / MEMORY
                 self.ranks[_bin(rank)] += 1
-        if len(rows):
-            # A little more than is asked for, so as not to be below it half of the time.
-            enough = (self.recall + (1 - self.recall) / 5) * self.ranks.sum()
-            bins = int((self.ranks.cumsum(0) < enough).sum()) + 1
-            self.lists_to_read.fill_(math.ceil(2 ** (bins / 4)) - 1)  # the highest rank of the last bin
+        # Two standard deviations more than is asked for: of what so many samples say of the true share.
+        seen = float(self.ranks.sum())
+        share = min(self.recall + 2 * math.sqrt(self.recall * (1 - self.recall) / seen), 1.0)
+        bins = int((self.ranks.cumsum(0) < (share - 1e-9) * seen).sum()) + 1
+        enough = math.ceil(2 ** (bins / 4)) - 1  # the highest rank of the last bin
+        self.lists_to_read.fill_(enough if enough <= count / 2 else ALL)
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
