@@ -82,7 +82,7 @@ def uniform(size: int, key_size: int, many: int, generator: torch.Generator) -> 
 
 
 def real(size: int, key_size: int, many: int, generator: torch.Generator) -> Workload:
-    """Embeddings of drawings, see `benchmarks.real`; a quarter of the queries have a value that is new to the memory."""
+    """Embeddings of drawings, see `benchmarks.real`; a quarter of the queries have a value new to the memory."""
     keys, values = embeddings("keys", size, key_size)
     queries, targets = embeddings("queries", many, key_size)
     new = torch.rand(many, generator=generator) < 0.25

@@ -13,7 +13,7 @@
 
 namespace kernels {
 
-constexpr int GROUP = 32;  // sign codes that stand together
+constexpr int GROUP = 32;  // centres whose sign codes stand together
 
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
@@ -83,13 +83,12 @@ inline void dots_plain(const int8_t *query, const int8_t *codes, const int32_t *
     }
 }
 
-inline void distances_plain(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, int64_t part,
-                            uint8_t *out) {
+inline void distances_plain(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
     for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles, out += GROUP) {
         for (int i = 0; i < GROUP; i++) {
             // The sums of even and of odd nibbles stop at 255 each, and so does their sum.
             int sums[2] = {};
-            for (int64_t j = 0; j < part; j++)
+            for (int64_t j = 0; j < nibbles; j++)
                 sums[j % 2] = std::min(sums[j % 2] + costs[16 * j + (signs[16 * j + i % 16] >> (i / 16 * 4) & 15)], 255);
             out[i] = static_cast<uint8_t>(std::min(sums[0] + sums[1], 255));
         }
@@ -143,11 +142,11 @@ TARGET_AVX2 inline void dots_avx2(const int8_t *query, const int8_t *codes, cons
 }
 
 TARGET_AVX2 inline void distances_avx2(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                                       int64_t part, uint8_t *out) {
+                                       uint8_t *out) {
     const __m256i mask = _mm256_set1_epi8(15);
     for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles, out += GROUP) {
         __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-        for (int64_t j = 0; j < part; j += 2) {
+        for (int64_t j = 0; j < nibbles; j += 2) {
             const __m256i pair = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(signs + 16 * j));
             const __m256i cost = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(costs + 16 * j));
             low = _mm256_adds_epu8(low, _mm256_shuffle_epi8(cost, _mm256_and_si256(pair, mask)));
@@ -195,11 +194,10 @@ inline float similarity(const float *a, const float *b, int64_t n) { return PICK
 // for width rounded up to a power of 2.
 inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out) { PICK(rotate, rotate_loop, code, width, bits, out); }
 
-// Sums of costs: out[i] = sum over j of costs[j][nibble j of sign code i], at most 255. 32 sign codes stand together:
-// 16 bytes for each nibble, the codes 0 to 15 in the lower halves, 16 to 31 in the upper.
-// Only the first `part` nibbles of each are read, an even number.
-inline void distances(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, int64_t part, uint8_t *out) {
-    PICK(distances, distances_plain, costs, signs, groups, nibbles, part, out);
+// Sums of costs: out[i] = sum over j of costs[j][nibble j of the sign code of centre i], at most 255. The sign codes of
+// 32 centres stand together: 16 bytes for each nibble, the centres 0 to 15 in the lower halves, 16 to 31 in the upper.
+inline void distances(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
+    PICK(distances, distances_plain, costs, signs, groups, nibbles, out);
 }
 
 // out[i]: the inner product of the query's code with that of row ids[i], or i where ids is null. out has room for 3 more.
