@@ -10,12 +10,11 @@
 
 namespace {
 
-constexpr int64_t SHORTLIST = 64;  // the least number of centres that are compared by more than their sign codes
+constexpr int64_t SHORTLIST = 128;  // the least number of centres that are compared by more than their sign codes
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;  // the least number and share of keys that are
-constexpr int64_t ALL_SCORED = 1024;  // and where all keys are looked at
-constexpr int64_t CENTRE_PART = 2;    // so much of the sign codes of centres is enough to find the nearest of them
+constexpr int64_t ALL_SCORED = 4096;  // and where all keys are looked at
 constexpr int BINS = 1024;            // of the histogram that finds the k best
-constexpr int64_t SAMPLE = 512;       // distances that tell how near the nearest are
+constexpr int64_t SAMPLE = 2048;      // distances that tell how near the nearest are
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
@@ -84,7 +83,7 @@ void Finder::nearest_lists(const Lists &lists, int64_t count) {
     if (n > 2 * wanted) {
         const int64_t blocks = (n + BLOCK - 1) / BLOCK;
         distance.resize(blocks * BLOCK);
-        kernels::distances(costs.costs.data(), lists.centres.signs, blocks, lists.bits / 4, lists.bits / 4 / CENTRE_PART, distance.data());
+        kernels::distances(costs.costs.data(), lists.centres.signs, blocks, lists.bits / 4, distance.data());
         std::fill(distance.begin() + n, distance.end(), 255);
         nearest_codes(blocks * BLOCK, wanted);
     } else {
@@ -167,12 +166,13 @@ int Finder::rank(const Lists &lists) {
     if (slots.empty()) return 0;
     const auto nearest = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
     const int32_t list = lists.owner[lists.places[slots[nearest]] / BLOCK];
-    // As a search would go about it that reads so many lists.
+    // As a search would go about it that reads so many lists: what it misses is as if it were just beyond.
     const int64_t n = lists.counts[LISTS];
-    for (int64_t count = 16;; count *= 4) {
+    int64_t missed = 0;
+    for (int64_t count = 8;; missed = count, count *= 2) {
         nearest_lists(lists, std::min(count, n));
         for (size_t i = 0; i < order.size(); i++)
-            if (order[i].id == list) return static_cast<int>(i + 1);
+            if (order[i].id == list) return static_cast<int>(std::max<int64_t>(i, missed) + 1);
         if (count >= n) return static_cast<int>(n);
     }
 }
@@ -194,13 +194,13 @@ void Finder::collect(const Lists &lists, int64_t ranks) {
 // codes.
 void Finder::score_keys(const Lists &lists, int64_t total, int64_t wanted) {
     if (total <= 2 * wanted) return score_all(lists, total);
-    const int64_t bytes = BLOCK * lists.bits / 8, nibbles = lists.bits / 4;
+    const int64_t bytes = BLOCK * lists.bits / 8;
     const auto n = static_cast<int64_t>(pieces.size()) * BLOCK;
     distance.resize(n);
     for (size_t i = 0; i < pieces.size(); i++) {
         if (i + AHEAD < pieces.size()) prefetch(lists.at.signs + pieces[i + AHEAD].block * bytes, bytes);
         uint8_t *here = &distance[i * BLOCK];
-        kernels::distances(costs.costs.data(), lists.at.signs + pieces[i].block * bytes, 1, nibbles, nibbles, here);
+        kernels::distances(costs.costs.data(), lists.at.signs + pieces[i].block * bytes, 1, lists.bits / 4, here);
         std::fill(here + pieces[i].rows, here + BLOCK, 255);
     }
     nearest_codes(n, wanted);

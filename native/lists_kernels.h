@@ -13,7 +13,7 @@
 
 namespace kernels {
 
-constexpr int GROUP = 32;  // centres whose sign codes stand together
+constexpr int GROUP = 32;  // sign codes that stand together
 
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
@@ -194,8 +194,8 @@ inline float similarity(const float *a, const float *b, int64_t n) { return PICK
 // for width rounded up to a power of 2.
 inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out) { PICK(rotate, rotate_loop, code, width, bits, out); }
 
-// Sums of costs: out[i] = sum over j of costs[j][nibble j of the sign code of centre i], at most 255. The sign codes of
-// 32 centres stand together: 16 bytes for each nibble, the centres 0 to 15 in the lower halves, 16 to 31 in the upper.
+// Sums of costs: out[i] = sum over j of costs[j][nibble j of sign code i], at most 255. 32 sign codes stand together:
+// 16 bytes for each nibble, the codes 0 to 15 in the lower halves, 16 to 31 in the upper.
 inline void distances(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
     PICK(distances, distances_plain, costs, signs, groups, nibbles, out);
 }

@@ -12,17 +12,19 @@
 #ifdef __linux__
 #include <dlfcn.h>
 #include <unistd.h>
+inline const pid_t loaded_by = getpid();
 #endif
 
 // GNU OpenMP's entry to a parallel section, where torch has brought it into this very process: fn(data) is called by as
 // many threads of its pool.
 using OpenMP = void (*)(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 
+// Not in a process that was forked after this was loaded: it has none of the pool's threads, and would wait for them
+// forever. Not with the thread sanitizer either, which cannot see how the pool's threads wait for each other.
 inline OpenMP openmp() {
-#ifdef __linux__
+#if defined(__linux__) && !defined(__SANITIZE_THREAD__)
     static const auto found = reinterpret_cast<OpenMP>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    static const pid_t process = getpid();
-    return getpid() == process ? found : nullptr;
+    return getpid() == loaded_by ? found : nullptr;
 #else
     return nullptr;
 #endif

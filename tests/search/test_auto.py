@@ -123,8 +123,8 @@ def test_one_by_one_and_all_at_once() -> None:
     assert (memory(unit(3, 16)).slots == -1).all()
 
 
-# The search aims above the wanted share by what its own samples cannot tell; that of 1000 queries has a deviation of its
-# own, 0.7% at 0.95 and 1.3% at 0.8. Two and a half of these are left to chance.
+# The search aims above the wanted share by what its own samples cannot tell. The share of 1000 queries has a deviation
+# of its own, 0.7% at 0.95 and 1.3% at 0.8; two and a half of these are left to chance.
 def enough(wanted: float) -> float:
     return wanted - 2.5 * (wanted * (1 - wanted) / 1000) ** 0.5
 
