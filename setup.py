@@ -16,7 +16,7 @@ setup(
             # No -march: what the CPU has is found out at run time. No contraction: the variants for different CPUs
             # must round alike, with or without a fused multiply-add.
             extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"],
-            extra_link_args=["-pthread"],
+            extra_link_args=["-pthread", "-ldl"],
             optional=True,
         )
     ],

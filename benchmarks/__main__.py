@@ -1,4 +1,4 @@
-"""python -m benchmarks [exact] [approximate] [lsh] [update] [--long] [--sizes 100000 ...]
+"""python -m benchmarks [exact] [approximate] [scaling] [lsh] [update] [--long] [--sizes 100000 ...]
 
 Without names: the short version of exact, lsh and update, in under five minutes on two quiet cores. The approximate
 comparison builds and tunes the peers first, which takes some ten minutes a workload.

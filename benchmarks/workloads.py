@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from benchmarks.real import CLASSES, embeddings
 from rarecall import Memory, Search
 
 
@@ -80,10 +81,18 @@ def uniform(size: int, key_size: int, many: int, generator: torch.Generator) -> 
     return Workload("uniform", keys, values, queries, targets)
 
 
-# Embeddings of drawings by a trained network go here as "real".
+def real(size: int, key_size: int, many: int, generator: torch.Generator) -> Workload:
+    """Embeddings of drawings, see `benchmarks.real`; a quarter of the queries have a value new to the memory."""
+    keys, values = embeddings("keys", size, key_size)
+    queries, targets = embeddings("queries", many, key_size)
+    new = torch.rand(many, generator=generator) < 0.25
+    return Workload("real", keys, values, queries, torch.where(new, CLASSES + targets, targets))
+
+
 WORKLOADS: dict[str, Callable[[int, int, int, torch.Generator], Workload]] = {
     "clustered": clustered,
     "uniform": uniform,
+    "real": real,
 }
 
 

@@ -1,43 +1,51 @@
 // Approximate search on keys that never stop changing: an inverted file that is never trained and never rebuilt.
 //
-// The keys stand in lists of similar ones, as int8 codes, block after block, so that a list is read in one go. A list's
-// centre is the mean of its keys as they are now; its sign code is 128 or 256 bits of the centre. A query compares its
-// own sign code with all of them, its int8 code with the centres of the nearest, and then reads the nearest lists.
+// The keys stand in short lists of similar ones, as int8 codes and as sign codes, the signs of the rotated code, block
+// after block, so that a list is read in one go. A list's centre is the mean of its keys as they are now. A query
+// compares itself with all centres, then with the keys in the lists of the nearest: by sign codes first where there are
+// many, then by the int8 codes of the best.
+//
 // A key that moves leaves its list (the last one takes its place) and joins the nearest one. A list that grows long is
-// cut in two, the keys of one that grows short join others. All sums are of integers, so that the same lists follow
+// cut in two, the keys of one that grows short join others. All sums are of integers, so that the same centres follow
 // from the same keys and places, whatever the order of events and the CPU.
 #pragma once
 
 #include <cstdint>
 
-constexpr int BLOCK = 32;  // keys of a block
+constexpr int BLOCK = 32;     // places of a block
+constexpr int SHORTEST = 12;  // a list of fewer keys is given up; rarecall.search.lists makes room by this, too
 
-// The tensors of rarecall.search.AutoSearch; the order is that of its _tensors.
+// Of each place: a code, its scale (vector = code * scale), and its sign code; see kernels::distances.
+struct Codes {
+    int8_t *codes;
+    float *scales;
+    uint8_t *signs;
+};
+
+// The tensors of rarecall.search.lists.Lists, in this order.
 struct Lists {
-    int64_t key_size, width, words, capacity;  // width: key_size rounded up to 32; words: 64-bit words of a sign code
+    int64_t key_size, width, bits;  // width: key_size rounded up to 32; bits: of a sign code, 128 or 256
+    int64_t capacity, most_blocks, most_lists;
     // The memory's own.
     const float *keys;
     const int64_t *values, *sources;
-    // Of each place of a block: the key's code, its scale (key = code * scale) and its slot.
-    int8_t *codes;
-    float *scales;
+    // Of each place of a block: a key and its slot.
+    Codes at;
     int32_t *slots;
     // Of each slot: its place, block * BLOCK + row, or -1.
     int32_t *places;
     // Of each block: the next one of its list (-1 at the end), or of the free blocks; and its list, or -1.
     int32_t *next, *owner;
-    // Of each list: its first block, the only one that may be partly filled; its length.
-    int32_t *head, *length;
-    // Of each list: the weighted sum of its codes, and the centre that follows from it: code, scale and sign code.
-    int32_t *sums;
-    int8_t *centres;
-    float *centre_scales;
-    uint64_t *signs;
+    // Of each list: its first block, the only one that may be partly filled; its length; the weighted sum of its codes,
+    // and the centre that follows from it.
+    int32_t *head, *length, *sums;
+    Codes centres;
     int32_t *counts;  // what `Count` names
 };
 
-// The first free block or -1; blocks ever used; lists; keys in lists; the place whose key is the next to be looked after.
-enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED };
+// The first free block or -1; blocks ever used; lists; keys in lists; the place whose key is the next to be looked after,
+// and what part of one is due.
+enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED, UNTENDED };
 
 // Takes up the keys of n distinct slots as they are now: written, moved or emptied.
 void lists_change(const Lists &, const int64_t *slots, int64_t n, int threads);
@@ -50,9 +58,9 @@ void lists_restore(const Lists &, int threads);
 void lists_search(const Lists &, const float *queries, int64_t n, int k, const int64_t *exclude, int probes, int threads,
                   int64_t *out);
 
-// Among the `depth` nearest lists, the rank of the one that holds the nearest key; 0 where there is none.
-int lists_rank(const Lists &, const float *query, int64_t exclude, int depth);
+// How many lists each query has to read to find its nearest key, out: (n,); 0 where there is none. Looks at all keys.
+void lists_ranks(const Lists &, const float *queries, int64_t n, const int64_t *exclude, int threads, int32_t *out);
 
 // Whether all that says where the keys are fits together: every place once, every chain of blocks whole. What was read
 // from a file must be asked before anything else is done with it.
-bool lists_valid(const Lists &, int64_t max_blocks, int64_t max_lists);
+bool lists_valid(const Lists &);

@@ -8,10 +8,12 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-#define TARGET_AVX2 __attribute__((target("avx2,popcnt")))
+#define TARGET_AVX2 __attribute__((target("avx2")))
 #endif
 
 namespace kernels {
+
+constexpr int GROUP = 32;  // sign codes that stand together
 
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
@@ -25,17 +27,25 @@ INLINE float similarity_loop(const float *a, const float *b, int64_t n) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-INLINE void distances_loop(const uint64_t *query, const uint64_t *signs, int64_t n, int64_t words, uint16_t *out) {
-    if (words == 2) {
-        const uint64_t a = query[0], b = query[1];
-        for (int64_t i = 0; i < n; i++)
-            out[i] = static_cast<uint16_t>(__builtin_popcountll(signs[2 * i] ^ a) + __builtin_popcountll(signs[2 * i + 1] ^ b));
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        int count = 0;
-        for (int64_t j = 0; j < words; j++) count += __builtin_popcountll(signs[words * i + j] ^ query[j]);
-        out[i] = static_cast<uint16_t>(count);
+// A random rotation: random flips, then a Hadamard transform; as many rounds, with other flips, as `bits` asks for.
+INLINE void rotate_loop(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
+    int64_t size = 32;
+    while (size < width) size *= 2;
+    for (int64_t start = 0; start < bits; start += size) {
+        int32_t *x = out + start;
+        for (int64_t i = 0; i < size; i++) {
+            uint32_t random = static_cast<uint32_t>(start + i + 1) * 0x9e3779b1u;
+            random = (random ^ (random >> 15)) * 0x85ebca77u;
+            const int32_t number = i < width ? code[i] : 0;
+            x[i] = random >> 31 ? -number : number;
+        }
+        for (int64_t half = size / 2; half > 0; half /= 2)
+            for (int64_t left = 0; left < size; left += 2 * half)
+                for (int64_t i = left; i < left + half; i++) {
+                    const int32_t a = x[i], b = x[i + half];
+                    x[i] = a + b;
+                    x[i + half] = a - b;
+                }
     }
 }
 
@@ -73,7 +83,19 @@ inline void dots_plain(const int8_t *query, const int8_t *codes, const int32_t *
     }
 }
 
-inline int64_t within_plain(const uint16_t *distance, int64_t n, int limit, int32_t *out) {
+inline void distances_plain(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
+    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles, out += GROUP) {
+        for (int i = 0; i < GROUP; i++) {
+            // The sums of even and of odd nibbles stop at 255 each, and so does their sum.
+            int sums[2] = {};
+            for (int64_t j = 0; j < nibbles; j++)
+                sums[j % 2] = std::min(sums[j % 2] + costs[16 * j + (signs[16 * j + i % 16] >> (i / 16 * 4) & 15)], 255);
+            out[i] = static_cast<uint8_t>(std::min(sums[0] + sums[1], 255));
+        }
+    }
+}
+
+inline int64_t within_plain(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
     int64_t found = 0;
     for (int64_t i = 0; i < n; i++)
         if (distance[i] <= limit) out[found++] = static_cast<int32_t>(i);
@@ -119,14 +141,31 @@ TARGET_AVX2 inline void dots_avx2(const int8_t *query, const int8_t *codes, cons
     }
 }
 
-TARGET_AVX2 inline int64_t within_avx2(const uint16_t *distance, int64_t n, int limit, int32_t *out) {
-    const __m256i limits = _mm256_set1_epi16(static_cast<int16_t>(limit + 1));
+TARGET_AVX2 inline void distances_avx2(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                                       uint8_t *out) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles, out += GROUP) {
+        __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+        for (int64_t j = 0; j < nibbles; j += 2) {
+            const __m256i pair = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(signs + 16 * j));
+            const __m256i cost = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(costs + 16 * j));
+            low = _mm256_adds_epu8(low, _mm256_shuffle_epi8(cost, _mm256_and_si256(pair, mask)));
+            high = _mm256_adds_epu8(high, _mm256_shuffle_epi8(cost, _mm256_and_si256(_mm256_srli_epi16(pair, 4), mask)));
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out),
+                         _mm_adds_epu8(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + 16),
+                         _mm_adds_epu8(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)));
+    }
+}
+
+TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
+    const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
     int64_t found = 0, i = 0;
-    for (; i + 16 <= n; i += 16) {
+    for (; i + 32 <= n; i += 32) {
         const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + i));
-        // Two bits of the mask for each distance.
-        auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpgt_epi16(limits, d)));
-        for (mask &= 0x55555555u; mask; mask &= mask - 1) out[found++] = static_cast<int32_t>(i + __builtin_ctz(mask) / 2);
+        auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d)));
+        for (; mask; mask &= mask - 1) out[found++] = static_cast<int32_t>(i + __builtin_ctz(mask));
     }
     for (; i < n; i++)
         if (distance[i] <= limit) out[found++] = static_cast<int32_t>(i);
@@ -137,8 +176,8 @@ TARGET_AVX2 inline float similarity_avx2(const float *a, const float *b, int64_t
 TARGET_AVX2 inline float scale_avx2(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
     return scale_loop(dots, scales, scale, n, out);
 }
-TARGET_AVX2 inline void distances_avx2(const uint64_t *query, const uint64_t *signs, int64_t n, int64_t words, uint16_t *out) {
-    distances_loop(query, signs, n, words, out);
+TARGET_AVX2 inline void rotate_avx2(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
+    rotate_loop(code, width, bits, out);
 }
 TARGET_AVX2 inline void add_avx2(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) {
     add_loop(sum, code, weight, width);
@@ -151,9 +190,14 @@ TARGET_AVX2 inline void add_avx2(int32_t *sum, const int8_t *code, int32_t weigh
 // The inner product of two vectors of n floats, summed in the same order by every variant.
 inline float similarity(const float *a, const float *b, int64_t n) { return PICK(similarity, similarity_loop, a, b, n); }
 
-// out[i]: in how many bits the i-th sign code differs from the query's.
-inline void distances(const uint64_t *query, const uint64_t *signs, int64_t n, int64_t words, uint16_t *out) {
-    PICK(distances, distances_loop, query, signs, n, words, out);
+// A random rotation of a code, so that each of its numbers says as much as another. out has room for `bits` numbers and
+// for width rounded up to a power of 2.
+inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out) { PICK(rotate, rotate_loop, code, width, bits, out); }
+
+// Sums of costs: out[i] = sum over j of costs[j][nibble j of sign code i], at most 255. 32 sign codes stand together:
+// 16 bytes for each nibble, the codes 0 to 15 in the lower halves, 16 to 31 in the upper.
+inline void distances(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
+    PICK(distances, distances_plain, costs, signs, groups, nibbles, out);
 }
 
 // out[i]: the inner product of the query's code with that of row ids[i], or i where ids is null. out has room for 3 more.
@@ -167,7 +211,7 @@ inline float scale(const int32_t *dots, const float *scales, float scale, int64_
 }
 
 // Writes to out which of n distances are not above the limit; returns how many.
-inline int64_t within(const uint16_t *distance, int64_t n, int limit, int32_t *out) {
+inline int64_t within(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
     return PICK(within, within_plain, distance, n, limit, out);
 }
 

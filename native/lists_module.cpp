@@ -56,26 +56,24 @@ PyObject *search(PyObject *, PyObject *args) {
     });
 }
 
-PyObject *rank(PyObject *, PyObject *args) {
+PyObject *ranks(PyObject *, PyObject *args) {
     PyObject *fields;
-    unsigned long long query;
-    long long exclude;
-    int depth, result = 0;
+    unsigned long long queries, exclude, out;
+    long long n;
+    int threads;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLi", &fields, &query, &exclude, &depth) || !read(fields, lists)) return nullptr;
-    PyObject *none = compute([&] { result = lists_rank(lists, pointer<float>(query), exclude, depth); });
-    if (!none) return nullptr;
-    Py_DECREF(none);
-    return PyLong_FromLong(result);
+    if (!PyArg_ParseTuple(args, "OKLKiK", &fields, &queries, &n, &exclude, &threads, &out) || !read(fields, lists)) return nullptr;
+    return compute([&] {
+        lists_ranks(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), threads, pointer<int32_t>(out));
+    });
 }
 
 PyObject *valid(PyObject *, PyObject *args) {
     PyObject *fields;
-    long long max_blocks, max_lists;
     bool result = false;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OLL", &fields, &max_blocks, &max_lists) || !read(fields, lists)) return nullptr;
-    PyObject *none = compute([&] { result = lists_valid(lists, max_blocks, max_lists); });
+    if (!PyArg_ParseTuple(args, "O", &fields) || !read(fields, lists)) return nullptr;
+    PyObject *none = compute([&] { result = lists_valid(lists); });
     if (!none) return nullptr;
     Py_DECREF(none);
     return PyBool_FromLong(result);
@@ -85,11 +83,16 @@ PyObject *valid(PyObject *, PyObject *args) {
 PyObject *large_pages(PyObject *, PyObject *args) {
     unsigned long long address;
     long long bytes;
-    if (!PyArg_ParseTuple(args, "KL", &address, &bytes)) return nullptr;
+    int there;
+    if (!PyArg_ParseTuple(args, "KLp", &address, &bytes, &there)) return nullptr;
 #ifdef MADV_HUGEPAGE
     constexpr uintptr_t page = 4096;
     const uintptr_t start = (address + page - 1) / page * page, end = (address + bytes) / page * page;
-    if (end > start) madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
+    if (end > start) {
+        madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
+        constexpr int collapse = 25;  // MADV_COLLAPSE: what is there already, now; older kernels do not know it
+        if (there) madvise(reinterpret_cast<void *>(start), end - start, collapse);
+    }
 #endif
     Py_RETURN_NONE;
 }
@@ -100,8 +103,8 @@ PyMethodDef lists_methods[] = {
     {"lists_change", change, METH_VARARGS, "Takes up the keys of these slots."},
     {"lists_restore", restore, METH_VARARGS, "Makes the codes and centres anew."},
     {"lists_search", search, METH_VARARGS, "Finds the k nearest slots in the nearest lists."},
-    {"lists_rank", rank, METH_VARARGS, "The rank of the list that holds the nearest key."},
+    {"lists_ranks", ranks, METH_VARARGS, "How many lists queries have to read."},
     {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
-    {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a new, large tensor."},
+    {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a large tensor, new or there already."},
     {nullptr, nullptr, 0, nullptr},
 };

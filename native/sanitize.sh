@@ -20,6 +20,6 @@ export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="halt_on_error=1 report_bugs=1 i
 export LD_PRELOAD="$(g++ -print-file-name="$library") $(g++ -print-file-name=libstdc++.so)"
 export OMP_NUM_THREADS=1 PYTHONPATH="$folder"
 "$python" -c "from rarecall import _native; assert _native.__file__.startswith('$folder'), _native.__file__"
-"$python" -m pytest -x -q -p no:cacheprovider \
-    tests/search/test_exact_native.py tests/test_native.py tests/test_neighbours.py tests/test_newest.py tests/test_clock.py \
-    tests/test_memory.py -k "not fork and not one_line"
+"$python" -m pytest -x -q -p no:cacheprovider -k "not fork and not one_line" tests/search/test_exact_native.py \
+    tests/search/test_auto.py tests/test_native.py tests/test_neighbours.py tests/test_newest.py tests/test_clock.py \
+    tests/test_memory.py

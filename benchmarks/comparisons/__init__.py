@@ -6,10 +6,16 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from benchmarks.comparisons import approximate, exact, lsh, update
+from benchmarks.comparisons import approximate, exact, lsh, scaling, update
 from benchmarks.settings import Settings
 
 Row = dict[str, Any]
 Run = Callable[[Settings, Any], Iterator[Row]]
 
-COMPARISONS: dict[str, ModuleType] = {"exact": exact, "approximate": approximate, "lsh": lsh, "update": update}
+COMPARISONS: dict[str, ModuleType] = {
+    "exact": exact,
+    "approximate": approximate,
+    "scaling": scaling,
+    "lsh": lsh,
+    "update": update,
+}

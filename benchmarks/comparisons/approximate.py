@@ -17,6 +17,7 @@ from benchmarks.settings import Settings
 from benchmarks.timing import Stopwatch
 from rarecall import ExactSearch, Memory
 from rarecall.search import AutoSearch
+from rarecall.search.lists import Lists
 
 TITLE = 'search="auto": times as fast as the best peer at a recall@1 of 0.95'
 COLUMNS = {
@@ -54,10 +55,14 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             if peer == "faiss IVF" or size <= GRAPHS_UP_TO:
                 peers[peer], tried[peer] = _tune(peer, load.keys.numpy(), k, settings, judged.numpy(), near)
         memory = load.memory(k, 16, AutoSearch(key_size, size, recall=WANTED))
-        _settle(memory, load.queries[JUDGED : JUDGED + SETTLING])
+        settle(memory, load.queries[JUDGED : JUDGED + SETTLING])
         search = memory.search
-        with torch.no_grad():
-            ours = _recall(search(memory, judged, k, None), near)
+        ours = judge(memory, judged, near)
+        curves = [
+            {"search": peer, **point}
+            for peer, index in {**peers, "auto": Ours(memory)}.items()
+            for point in _curve(index, load.keys.numpy(), judged.numpy(), near, _chosen(tried.get(peer)))
+        ]
         begin = JUDGED + SETTLING
         for batch in settings.batches:
             watch = Stopwatch(warmup=2)
@@ -105,6 +110,7 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                 "peers_ms": times,
                 "probes": search.probes,
                 "tuning": tried,
+                "curves": curves,
             }
 
 
@@ -125,7 +131,14 @@ def _recall(found: Tensor, near: Tensor) -> tuple[float, float]:
     return first, sum(hits) / near.numel()
 
 
-def _settle(memory: Memory, queries: Tensor) -> None:
+def judge(memory: Memory, query: Tensor, near: Tensor | None = None) -> tuple[float, float]:
+    """recall@1 and recall@k of the memory's search; near: the true neighbours, where they are known."""
+    with torch.no_grad():
+        found = memory.search(memory, query, memory.k, None)
+    return _recall(found, _nearest(memory.keys, query, memory.k) if near is None else near)
+
+
+def settle(memory: Memory, queries: Tensor) -> None:
     """Lets the search find out how much to read, as it would in training."""
     for query in queries.split(128):
         memory(query)
@@ -156,6 +169,51 @@ def _tune(
             best, chosen = peer, tried[-1]
     assert best is not None
     return best, {"chosen": chosen, "tried": tried}
+
+
+class Ours:
+    """The lists of a memory with search="auto", as a peer: only its search and what follows a change."""
+
+    efforts = (1, 8, 16, 32, 64, 128, 256)  # lists
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    def set(self, effort: int) -> None:
+        self.probes = effort
+
+    @property
+    def lists(self) -> Lists:
+        search = self.memory.search
+        if not isinstance(search, AutoSearch) or search._lists is None:
+            raise TypeError(f"Got a memory that searches by {type(search).__name__}; expected AutoSearch with lists.")
+        return search._lists
+
+    def search(self, query: Array) -> Array:
+        return self.lists.find(torch.from_numpy(query), self.memory.k, None, self.probes).numpy()
+
+    def update(self, slots: Array, keys: Array) -> None:
+        chosen = torch.from_numpy(slots)
+        self.memory.keys[chosen] = torch.from_numpy(keys)
+        search = self.memory.search
+        assert isinstance(search, AutoSearch)
+        self.lists.change(self.memory, search.places, chosen)
+
+
+def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor, chosen: int | None) -> Iterator[dict[str, Any]]:
+    """Recall and the time of a step of 16 at each effort; then it is set to the chosen one."""
+    for effort in peer.efforts:
+        peer.set(effort)
+        first, all_k = _recall(torch.from_numpy(peer.search(judged).astype("int64")), near)
+        yield {"effort": effort, "recall@1": first, "recall@k": all_k, "ms": _time(peer, keys, judged) * 1e3}
+        if first > 0.995:
+            break
+    if chosen is not None:
+        peer.set(chosen)
+
+
+def _chosen(tried: dict[str, Any] | None) -> int | None:
+    return tried["chosen"]["effort"] if tried else None
 
 
 def _time(peer: Peer, keys: Array, judged: Array, batch: int = 16) -> float:

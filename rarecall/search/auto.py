@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
 # Up to so many keys, reading them all is as fast.
 SMALL = 8192
-# One query in so many is asked again, in depth, to see whether the search found its nearest key.
-SAMPLE = 32
+# One in 4 of the first 4096 queries is asked again, of all keys; later 512 while the memory's keys are replaced once,
+# but at most one in 32: so asking again costs a query about 1 us at any size.
+FIRST, FIRST_SAMPLE = 4096, 4
+SAMPLES, SAMPLE = 512, 32
+# What was seen so many samples ago counts for less than half of what is seen now.
+MEMORY = 1024
+# Ranks are counted in bins, four to each doubling.
+BINS = 80
+# As lists to read: all keys, in order. Half of them here and there would cost as much.
+ALL = 2**31 - 1
 
 
 class AutoSearch(Search):
@@ -30,8 +38,9 @@ class AutoSearch(Search):
     rebuilt, and a change costs the same at any time.
 
     How many lists a query reads, the search finds out from the queries: now and then, at an update, one of the queries
-    is asked again in many more lists, and the number of lists grows by much if a nearer key was in one of those that
-    were not read, and shrinks by little if not, so that it settles where the wanted share is found.
+    is asked again of all keys, and it is counted how many lists it would have had to read to find the nearest. As many
+    lists are read as were enough for the wanted share of the queries so asked of late, and some more for what so few
+    samples can say. Where that is more than half of all lists, keys are not alike enough, and the search is exact.
 
     A memory of up to 8192 keys, one on a GPU, and one without the C++ extension is searched exactly.
 
@@ -41,7 +50,8 @@ class AutoSearch(Search):
         recall: the share of queries whose nearest neighbour is found, 0 to 1 (exclusive).
     """
 
-    effort: Tensor
+    lists_to_read: Tensor
+    ranks: Tensor
     asked: Tensor
 
     def __init__(self, key_size: int, capacity: int, *, recall: float = 0.95) -> None:
@@ -53,16 +63,18 @@ class AutoSearch(Search):
         self.recall = recall
         self.exact = ExactSearch(key_size, capacity)
         self.places = Places(capacity if capacity > SMALL else 0)
-        # The logarithm of the number of lists to read, to the base 2, and the queries of all updates so far.
-        self.register_buffer("effort", torch.tensor(3.0, dtype=torch.float64))
-        self.register_buffer("asked", torch.tensor(0))
+        # How often of late the nearest key was in a list of each rank; at first as if it had been the 16th, 4 times.
+        self.register_buffer("ranks", torch.zeros(BINS, dtype=torch.float64))
+        self.ranks[_bin(16)] = 4
+        self.register_buffer("lists_to_read", torch.tensor(16))
+        self.register_buffer("asked", torch.tensor(0))  # the queries of all updates so far
         self._lists: Lists | None = None
         self._last: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def probes(self) -> int:
-        """How many lists a query reads."""
-        return round(2 ** float(self.effort))
+        """How many lists a query reads; ALL where it reads all keys instead."""
+        return int(self.lists_to_read)
 
     def settings(self) -> dict[str, float]:
         return {"recall": self.recall}
@@ -79,14 +91,12 @@ class AutoSearch(Search):
             self._lists = None  # its room first, then the new one's
             self._lists = Lists(memory, self.places)
         self._last = query, exclude
-        return self._lists.find(query, k, exclude, self.probes)
+        probes = self.probes
+        return self.exact(memory, query, k, exclude) if probes == ALL else self._lists.find(query, k, exclude, probes)
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
-        if len(memory) <= SMALL:
-            self.exact.changed(memory, slots)
-        else:
-            self.exact._copy = None  # from now on the lists are read
         if memory.capacity <= SMALL or not usable(memory):
+            self.exact.changed(memory, slots)
             return
         if self._lists is None or not self._lists.can_follow(memory, self.places):
             self._lists = None
@@ -95,6 +105,10 @@ class AutoSearch(Search):
             self._learn(self._lists, *self._last)
         self._last = None
         self._lists.change(memory, self.places, slots)
+        if len(memory) <= SMALL or self.probes == ALL:
+            self.exact.changed(memory, slots)
+        else:
+            self.exact._copy = None  # the lists are read, not this
 
     def loaded(self, memory: Memory) -> None:
         self.exact.loaded(memory)
@@ -102,18 +116,28 @@ class AutoSearch(Search):
 
     def _learn(self, lists: Lists, query: Tensor, exclude: Tensor | None) -> None:
         """Asks some of the last queries again, before the lists change. query: (n, key_size); exclude: (n,) or None."""
-        asked = int(self.asked)
-        for row in range(-asked % SAMPLE, len(query), SAMPLE):
-            probes = self.probes
-            rank = lists.rank(query[row], -1 if exclude is None else int(exclude[row]), 8 * probes + 32)
-            # Large steps at first, then small ones. Aims a little higher than asked for, so as not to be below it half
-            # of the time.
-            step = max(0.1, 1 / (1 + asked / SAMPLE / 16))
-            aim = self.recall + (1 - self.recall) / 5
-            self.effort += step * (aim - (rank <= probes))
-            self.effort.clamp_(0, math.log2(2**20))
+        asked, filled, count = int(self.asked), int(self.places.counts[3]), int(self.places.counts[2])
         self.asked += len(query)
+        every = FIRST_SAMPLE if asked < FIRST else max(SAMPLE, filled // SAMPLES)
+        rows = slice(-asked % every, None, every)
+        query, exclude = query[rows], None if exclude is None else exclude[rows]
+        if not len(query):
+            return
+        for rank in lists.ranks(query, exclude).tolist():
+            if rank:
+                self.ranks *= 1 - 1 / MEMORY
+                self.ranks[_bin(rank)] += 1
+        # Two standard deviations more than is asked for: of what so many samples say of the true share.
+        seen = float(self.ranks.sum())
+        share = min(self.recall + 2 * math.sqrt(self.recall * (1 - self.recall) / seen), 1.0)
+        bins = int((self.ranks.cumsum(0) < (share - 1e-9) * seen).sum()) + 1
+        enough = math.ceil(2 ** (bins / 4)) - 1  # the highest rank of the last bin
+        self.lists_to_read.fill_(enough if enough <= count / 2 else ALL)
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
         return self.__dict__ | {"_lists": None, "_last": None}
+
+
+def _bin(rank: int) -> int:
+    return min(int(4 * math.log2(rank)), BINS - 1)

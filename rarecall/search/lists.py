@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,8 @@ from rarecall.native import loaded, pointer
 if TYPE_CHECKING:
     from rarecall.memory import Memory
 
-BLOCK = 32  # keys of a block
-SHORTEST = 24  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
+BLOCK = 32  # places of a block
+SHORTEST = 12  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
 
 
 class Places(nn.Module):
@@ -30,15 +30,9 @@ class Places(nn.Module):
         super().__init__()
         lists = capacity // SHORTEST + 2
         blocks = capacity // BLOCK + lists
-        for name, size in (
-            ("places", capacity),
-            ("next", blocks),
-            ("owner", blocks),
-            ("head", lists),
-            ("length", lists),
-        ):
+        sizes = {"places": capacity, "next": blocks, "owner": blocks, "head": lists, "length": lists, "counts": 6}
+        for name, size in sizes.items():
             self.register_buffer(name, torch.empty(size, dtype=torch.int32))
-        self.register_buffer("counts", torch.empty(5, dtype=torch.int32))
         self.clear()
 
     def clear(self) -> None:
@@ -46,6 +40,14 @@ class Places(nn.Module):
         for tensor in self.buffers():
             tensor.fill_(-1)
         self.counts[1:] = 0
+
+
+class Codes(NamedTuple):
+    """A vector at each place: int8 code, scale (vector = code * scale) and sign code, those of 32 places together."""
+
+    codes: Tensor
+    scales: Tensor
+    signs: Tensor
 
 
 class Lists:
@@ -57,34 +59,34 @@ class Lists:
 
     def __init__(self, memory: Memory, state: Places, changed: Tensor | None = None) -> None:
         """Takes up the lists of `state`; keys that are in none join one, unless they are in `changed` ((n,) int64)."""
-        blocks, lists = len(state.next), len(state.head)
-        width = -(-memory.key_size // 32) * 32
-        words = 2 if width <= 128 else 4
         self._native = loaded()
-        self._tensors = (
-            torch.empty(blocks * BLOCK, width, dtype=torch.int8),  # codes
-            torch.empty(blocks * BLOCK),  # scales
-            torch.empty(blocks * BLOCK, dtype=torch.int32),  # slots
-            state.places,
-            state.next,
-            state.owner,
-            state.head,
-            state.length,
-            torch.empty(lists, width, dtype=torch.int32),  # sums
-            torch.empty(lists, width, dtype=torch.int8),  # centres
-            torch.empty(lists),  # their scales
-            torch.empty(lists, words, dtype=torch.int64),  # their sign codes
-            state.counts,
-        )
-        for tensor in self._tensors[:3]:
-            self._native.large_pages(tensor.data_ptr(), tensor.nbytes)
+        width = -(-memory.key_size // 32) * 32
+        bits = 128 if width <= 128 else 256
+
+        def codes(count: int) -> Codes:
+            count = -(-count // BLOCK) * BLOCK
+            return Codes(
+                torch.empty(count, width, dtype=torch.int8),
+                torch.empty(count),
+                torch.zeros(count, bits // 8, dtype=torch.uint8),
+            )
+
+        blocks, lists = len(state.next), len(state.head)
+        self.at, self.centres = codes(blocks * BLOCK), codes(lists)
+        self.slots = torch.empty(blocks * BLOCK, dtype=torch.int32)
+        self.sums = torch.empty(lists, width, dtype=torch.int32)
+        for tensor in (*self.at, self.slots):
+            self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
+        self._native.large_pages(memory.keys.data_ptr(), memory.keys.nbytes, True)
+        of_places = (state.places, state.next, state.owner, state.head, state.length)
+        tensors = (*self.at, self.slots, *of_places, self.sums, *self.centres, state.counts)
         self._fields = (
-            *(memory.key_size, width, words, memory.capacity),
+            *(memory.key_size, width, bits, memory.capacity, blocks, lists),
             pointer(memory.keys, memory.capacity, memory.key_size),
             *(pointer(tensor, memory.capacity) for tensor in (memory.values, memory.sources)),
-            *(tensor.data_ptr() for tensor in self._tensors),
+            *(tensor.data_ptr() for tensor in tensors),
         )
-        if not self._native.lists_valid(self._fields, blocks, lists):
+        if not self.valid():
             state.clear()
         self._native.lists_restore(self._fields, torch.get_num_threads())
         astray = (memory.values < 0) == (state.places >= 0)
@@ -92,6 +94,10 @@ class Lists:
             astray[changed] = False
         self._state = _state(memory, state)
         self.change(memory, state, astray.nonzero().squeeze(1))
+
+    def valid(self) -> bool:
+        """Whether all that says where the keys are fits together."""
+        return bool(self._native.lists_valid(self._fields))
 
     def is_of(self, memory: Memory, state: Places) -> bool:
         """Whether these are the lists of the keys as they are now."""
@@ -125,10 +131,21 @@ class Lists:
         )
         return found
 
-    def rank(self, query: Tensor, exclude: int, depth: int) -> int:
-        """Which of the `depth` lists nearest to the query ((key_size,)) holds the nearest key: 1 for the nearest."""
+    def ranks(self, query: Tensor, exclude: Tensor | None) -> Tensor:
+        """(n,) int32: how many lists each query has to read to find its nearest key; 0 where there is none."""
+        n, key_size = query.shape
+        found = torch.empty(n, dtype=torch.int32)
         query = query.contiguous()
-        return int(self._native.lists_rank(self._fields, query.data_ptr(), exclude, depth))
+        exclude = None if exclude is None else exclude.contiguous()
+        self._native.lists_ranks(
+            self._fields,
+            pointer(query, n, key_size),
+            n,
+            0 if exclude is None else pointer(exclude, n),
+            torch.get_num_threads(),
+            found.data_ptr(),
+        )
+        return found
 
 
 def _state(memory: Memory, state: Places) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -30,24 +30,32 @@ def lists_of(memory: Memory) -> Lists:
     return memory.search._lists
 
 
+def signs(codes: Tensor) -> Tensor:
+    """(n, bits / 4): sign codes one by one; those of 32 stand together."""
+    nibbles = codes.view(len(codes) // 32, -1, 16)
+    return torch.cat([nibbles & 15, nibbles >> 4], 2).transpose(1, 2).flatten(0, 1)
+
+
 def check_lists(memory: Memory) -> None:
-    """Every filled slot is in one list, with the code of its key; every centre is that of its keys."""
+    """Every filled slot is in one list, with the codes of its key; every centre is that of its keys."""
     search, lists = memory.search, lists_of(memory)
     assert torch.equal(search.places.places >= 0, memory.values >= 0)
     assert lists.is_of(memory, search.places)
-    assert extension.lists_valid(lists._fields, len(search.places.next), len(search.places.head))
+    assert lists.valid()
     count, filled = search.places.counts[2:4].tolist()
     assert filled == (memory.values >= 0).sum()
-    assert (search.places.length[:count] >= 24).all() or count <= 1
+    assert (search.places.length[:count] >= 12).all() or count <= 1
     slots = (memory.values >= 0).nonzero().squeeze(1)
-    codes, scales, inside, places = lists._tensors[:4]
-    places = places[slots].long()
-    assert torch.equal(inside[places].long(), slots)
-    keys = codes[places, : memory.key_size] * scales[places, None]
+    places = search.places.places[slots].long()
+    assert torch.equal(lists.slots[places].long(), slots)
+    keys = lists.at.codes[places, : memory.key_size] * lists.at.scales[places, None]
     assert torch.allclose(keys, memory.keys[slots], atol=0.51 / 127)
     anew = Lists(memory, copy.deepcopy(search.places))
-    for made, kept in zip(anew._tensors[8:12], lists._tensors[8:12], strict=True):
-        assert torch.equal(made[:count], kept[:count])
+    assert torch.equal(anew.sums[:count], lists.sums[:count])
+    for made, kept, rows in ((anew.centres, lists.centres, slice(count)), (anew.at, lists.at, places)):
+        assert torch.equal(made.codes[rows], kept.codes[rows])
+        assert torch.equal(made.scales[rows], kept.scales[rows])
+        assert torch.equal(signs(made.signs)[rows], signs(kept.signs)[rows])
 
 
 def filled(keys: Tensor, k: int = 10, recall: float = 0.95) -> Memory:
@@ -115,27 +123,60 @@ def test_one_by_one_and_all_at_once() -> None:
     assert (memory(unit(3, 16)).slots == -1).all()
 
 
-# The search aims at 0.96 for a wanted 0.95. With 1000 queries the share found has a deviation of 0.6%, and the number
-# of lists that it settles at wavers by as much: four deviations of both together are 0.035.
-SLACK = 0.035
+# The search aims above the wanted share by what its own samples cannot tell. The share of 1000 queries has a deviation
+# of its own, 0.7% at 0.95 and 1.3% at 0.8; two and a half of these are left to chance.
+def enough(wanted: float) -> float:
+    return wanted - 2.5 * (wanted * (1 - wanted) / 1000) ** 0.5
 
 
 @needs_extension
 @pytest.mark.parametrize("wanted", [0.8, 0.95])
 def test_it_reaches_the_wanted_recall_on_clustered_keys(wanted) -> None:
     centres = unit(2000, 32)
-    memory = filled(clustered(30_000, 32, centres), recall=wanted)
-    learn(memory, clustered(8000, 32, centres))
-    assert recall_at_1(memory, clustered(1000, 32, centres)) > wanted - SLACK
+    memory = filled(clustered(20_000, 32, centres), recall=wanted)
+    learn(memory, clustered(4000, 32, centres))
+    assert recall_at_1(memory, clustered(1000, 32, centres)) > enough(wanted)
     # Not by reading everything.
     assert memory.search.probes < int(memory.search.places.counts[2]) / 8
 
 
 @needs_extension
-def test_it_reaches_the_wanted_recall_in_the_worst_case() -> None:
+def test_it_reaches_the_wanted_recall_where_clusters_overlap() -> None:
+    """A few directions carry most of what keys of one centre differ in, so that many lists are near to a query."""
+    centres, stretch = unit(1000, 32), torch.linspace(1, 0, 32) ** 4
+
+    def draw(n: int) -> Tensor:
+        near = centres[torch.randint(len(centres), (n,))] + 0.6 * torch.randn(n, 32) * stretch
+        return torch.nn.functional.normalize(near, dim=1)
+
+    memory = filled(draw(20_000), k=1)
+    learn(memory, draw(4000))
+    assert recall_at_1(memory, draw(1000)) > enough(0.95)
+
+
+@needs_extension
+def test_it_reaches_the_wanted_recall_on_uniform_keys() -> None:
     memory = filled(unit(20_000, 24))
-    learn(memory, unit(10_000, 24))
-    assert recall_at_1(memory, unit(1000, 24)) > 0.95 - SLACK
+    learn(memory, unit(4000, 24))
+    assert recall_at_1(memory, unit(1000, 24)) > enough(0.95)
+
+
+@needs_extension
+def test_where_no_key_is_near_it_reads_all_keys_in_order() -> None:
+    memory = filled(unit(10_000, 128))
+    learn(memory, unit(2000, 128))
+    assert memory.search.probes == auto.ALL
+    for _ in range(3):
+        query = unit(100, 128)
+        nearest = (query @ memory.keys.T).topk(10).indices
+        assert torch.equal(memory(query).slots, nearest)
+        teach(memory, query, torch.arange(100))
+    # Keys that are near to each other, and forgotten samples: it reads lists again.
+    memory.keys.copy_(clustered(10_000, 128, unit(500, 128)))
+    memory.search.ranks.zero_()
+    learn(memory, torch.nn.functional.normalize(memory.keys[:4000] + 0.2 * unit(4000, 128), dim=1))
+    assert memory.search.probes < 50
+    check_lists(memory)
 
 
 @needs_extension
@@ -151,21 +192,20 @@ def test_keys_that_drift_far_keep_their_recall() -> None:
             memory.keys[slots] = clustered(len(slots), 32, centres)
             memory.search.changed(memory, slots)
     check_lists(memory)
-    assert recall_at_1(memory, clustered(1000, 32, centres)) > 0.95 - SLACK
+    assert recall_at_1(memory, clustered(1000, 32, centres)) > enough(0.95)
 
 
 @needs_extension
 def test_asking_changes_nothing_and_updates_learn() -> None:
     memory = filled(unit(5000, 16))
     before = snapshot(memory)
-    learned = memory.search.effort.clone()
     memory(unit(500, 16))
     memory(unit(500, 16))
     after = snapshot(memory)
-    for name in ("search.effort", "search.asked"):
-        assert torch.equal(before[name], after[name])
+    for name in ("ranks", "lists_to_read", "asked"):
+        assert torch.equal(before[f"search.{name}"], after[f"search.{name}"])
     learn(memory, unit(1000, 16))
-    assert memory.search.effort != learned
+    assert memory.search.probes != before["search.lists_to_read"]
     assert memory.search.asked == 1000
 
 
@@ -174,7 +214,7 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
     """With every list read, the k slots are the k best."""
     keys = unit(3000, 20)
     memory = filled(keys, k=50)
-    memory.search.effort.fill_(20)
+    memory.search.lists_to_read.fill_(10**6)
     memory.forget(slots=torch.arange(0, 3000, 7))
     query = unit(200, 20)
     best = (query @ memory.keys.T).masked_fill(memory.values < 0, -2).topk(50)

@@ -1,0 +1,299 @@
+#include "lists_find.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "lists_kernels.h"
+#include "parallel.h"
+
+namespace {
+
+constexpr int64_t SHORTLIST = 128;  // the least number of centres that are compared by more than their sign codes
+constexpr int64_t SCORED = 512, SCORED_SHARE = 16;  // the least number and share of keys that are
+constexpr int64_t ALL_SCORED = 4096;  // and where all keys are looked at
+constexpr int BINS = 1024;            // of the histogram that finds the k best
+constexpr int64_t SAMPLE = 2048;      // distances that tell how near the nearest are
+constexpr int64_t SHARE = 8;          // queries that are worth a second thread
+constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
+
+int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
+
+int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
+
+void prefetch(const void *start, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char *>(start) + i);
+}
+
+}  // namespace
+
+float quantise(const float *x, int64_t n, int64_t width, int8_t *code) {
+    int32_t most = 0, bits;  // as integers, the bits of positive floats are in the same order as these
+    for (int64_t i = 0; i < n; i++) {
+        std::memcpy(&bits, x + i, 4);
+        most = std::max(most, bits & 0x7fffffff);
+    }
+    float largest;
+    std::memcpy(&largest, &most, 4);
+    const float factor = largest > 0 ? 127.0f / largest : 0;
+    for (int64_t i = 0; i < n; i++) code[i] = rounded(x[i] * factor);
+    std::memset(code + n, 0, width - n);
+    return largest / 127.0f;
+}
+
+void Costs::set(const Lists &lists, const int8_t *code) {
+    rotated.resize(std::max(lists.bits, 2 * lists.width));
+    costs.resize(lists.bits * 4);
+    kernels::rotate(code, lists.width, lists.bits, rotated.data());
+    int64_t total = 0;
+    for (int64_t i = 0; i < lists.bits; i++) total += std::abs(rotated[i]);
+    // A code that is neither near nor far costs half of the total; less must not be cut off at 255.
+    const float factor = (lists.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max<int64_t>(total, 1));
+    for (int64_t i = 0; i < lists.bits; i++)
+        rotated[i] = static_cast<int32_t>(std::min(std::max(static_cast<float>(rotated[i]) * factor, -15.0f), 15.0f));
+    for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
+        const int32_t *x = &rotated[4 * nibble];
+        // Of its lower and its upper two bits; a bit is 1 where the code's number is positive.
+        uint8_t pairs[2][4];
+        for (int half = 0; half < 2; half++)
+            for (int bits = 0; bits < 4; bits++)
+                pairs[half][bits] = static_cast<uint8_t>(std::max(bits & 1 ? -x[2 * half] : x[2 * half], 0) +
+                                                         std::max(bits & 2 ? -x[2 * half + 1] : x[2 * half + 1], 0));
+        for (int bits = 0; bits < 16; bits++) costs[16 * nibble + bits] = pairs[0][bits & 3] + pairs[1][bits >> 2];
+    }
+}
+
+void Finder::ask(const Lists &lists, const float *of, int64_t excluded) {
+    own_code.resize(lists.width);
+    vector = of;
+    exclude = excluded;
+    const float its_scale = quantise(vector, lists.key_size, lists.width, own_code.data());
+    ask(lists, own_code.data(), its_scale);
+}
+
+void Finder::ask(const Lists &lists, const int8_t *of, float its_scale) {
+    code = of;
+    scale = its_scale;
+    costs.set(lists, code);
+}
+
+void Finder::nearest_lists(const Lists &lists, int64_t count) {
+    const int64_t n = lists.counts[LISTS], wanted = std::max(4 * count, SHORTLIST);
+    if (n > 2 * wanted) {
+        const int64_t blocks = (n + BLOCK - 1) / BLOCK;
+        distance.resize(blocks * BLOCK);
+        kernels::distances(costs.costs.data(), lists.centres.signs, blocks, lists.bits / 4, distance.data());
+        std::fill(distance.begin() + n, distance.end(), 255);
+        nearest_codes(blocks * BLOCK, wanted);
+    } else {
+        places.resize(n);
+        std::iota(places.begin(), places.end(), 0);
+    }
+    score_places(lists, lists.centres);
+    const auto found = static_cast<int64_t>(places.size());
+    order.resize(found);
+    for (int64_t i = 0; i < found; i++) order[i] = {similarities[i], places[i]};
+    count = std::min(count, found);
+    if (count == 1) {
+        std::swap(order[0], *std::min_element(order.begin(), order.end()));
+    } else {
+        if (count < found) std::nth_element(order.begin(), order.begin() + count, order.end());
+        std::sort(order.begin(), order.begin() + count);
+    }
+    order.resize(count);
+}
+
+void Finder::read(const Lists &lists, int k, int64_t probes) {
+    const int64_t n = lists.counts[LISTS];
+    int64_t held = 0, ranks = 0;
+    // Some more than the average list would ask for; where these are not enough, all.
+    for (int64_t count = std::max(probes, 2 * k * n / std::max(lists.counts[FILLED], 1) + 1);; count = n) {
+        nearest_lists(lists, count);
+        const auto found = static_cast<int64_t>(order.size());
+        for (const auto &list : order) __builtin_prefetch(lists.length + list.id);
+        for (held = ranks = 0; ranks < found && (ranks < probes || held < k); ranks++) held += lists.length[order[ranks].id];
+        if (held >= k || count >= n) break;
+    }
+    collect(lists, ranks);
+    score_keys(lists, held, std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE}));
+    take_slots(lists);
+}
+
+int Finder::choose(const Lists &lists, int k, int64_t *out) {
+    const int n = static_cast<int>(slots.size());
+    if (n <= k) {
+        std::copy(slots.begin(), slots.end(), out);
+        return n;
+    }
+    // A histogram from 1 down to -1; most keys are in few of its bins.
+    constexpr float step = 2.2f / BINS, least = -1.1f;
+    bins.assign(BINS, 0);
+    for (const float s : similarities) bins[bin_of(s)]++;
+    int bin = BINS - 1, above = 0;
+    while (above + bins[bin] < k) above += bins[bin--];
+    // Three standard deviations of what the rounding of two codes does to their product.
+    const float error = 1.2f * scale;
+    const float sure = least + static_cast<float>(bin + 1) * step + error, possible = least + static_cast<float>(bin) * step - error;
+    int found = 0, unsure = 0;
+    order.resize(n);
+    for (int i = 0; i < n && found < k; i++) {  // without branches: which way they go is a matter of chance
+        out[found] = slots[i];
+        order[unsure] = {0, slots[i]};
+        const bool is_sure = similarities[i] > sure;
+        found += is_sure;
+        unsure += !is_sure && similarities[i] >= possible;
+    }
+    order.resize(unsure);
+    for (const auto &key : order) prefetch(lists.keys + key.id * lists.key_size, lists.key_size * sizeof(float));
+    for (auto &key : order) key.similarity = kernels::similarity(vector, lists.keys + key.id * lists.key_size, lists.key_size);
+    std::nth_element(order.begin(), order.begin() + (k - found), order.end());
+    for (int i = 0; found < k; i++) out[found++] = order[i].id;
+    return k;
+}
+
+int Finder::rank(const Lists &lists) {
+    int64_t total = 0;
+    pieces.clear();
+    for (int32_t block = 0; block < lists.counts[BLOCKS]; block++) {
+        const int32_t list = lists.owner[block];
+        if (list < 0) continue;
+        pieces.push_back({block, lists.head[list] == block ? (lists.length[list] - 1) % BLOCK + 1 : BLOCK});
+        total += pieces.back().rows;
+    }
+    score_keys(lists, total, ALL_SCORED);
+    take_slots(lists);
+    if (slots.empty()) return 0;
+    const auto nearest = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
+    const int32_t list = lists.owner[lists.places[slots[nearest]] / BLOCK];
+    // As a search would go about it that reads so many lists: what it misses is as if it were just beyond.
+    const int64_t n = lists.counts[LISTS];
+    int64_t missed = 0;
+    for (int64_t count = 8;; missed = count, count *= 2) {
+        nearest_lists(lists, std::min(count, n));
+        for (size_t i = 0; i < order.size(); i++)
+            if (order[i].id == list) return static_cast<int>(std::max<int64_t>(i, missed) + 1);
+        if (count >= n) return static_cast<int>(n);
+    }
+}
+
+// Makes the lists that come first in the order the next to be read.
+void Finder::collect(const Lists &lists, int64_t ranks) {
+    pieces.clear();
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        const int32_t list = order[rank].id;
+        int left = lists.length[list];
+        for (int32_t block = lists.head[list]; left > 0; block = lists.next[block]) {
+            pieces.push_back({block, (left - 1) % BLOCK + 1});
+            left -= pieces.back().rows;
+        }
+    }
+}
+
+// Scores the keys in `pieces`, total of them: all, or of many only about as many as wanted, those with the nearest sign
+// codes.
+void Finder::score_keys(const Lists &lists, int64_t total, int64_t wanted) {
+    if (total <= 2 * wanted) return score_all(lists, total);
+    const int64_t bytes = BLOCK * lists.bits / 8;
+    const auto n = static_cast<int64_t>(pieces.size()) * BLOCK;
+    distance.resize(n);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        if (i + AHEAD < pieces.size()) prefetch(lists.at.signs + pieces[i + AHEAD].block * bytes, bytes);
+        uint8_t *here = &distance[i * BLOCK];
+        kernels::distances(costs.costs.data(), lists.at.signs + pieces[i].block * bytes, 1, lists.bits / 4, here);
+        std::fill(here + pieces[i].rows, here + BLOCK, 255);
+    }
+    nearest_codes(n, wanted);
+    for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
+    score_places(lists, lists.at);
+}
+
+void Finder::score_all(const Lists &lists, int64_t total) {
+    const int64_t width = lists.width;
+    places.resize(total);
+    similarities.resize(total);
+    dots.resize(BLOCK + 3);
+    auto fetch = [&](const Piece &piece) {
+        prefetch(lists.at.codes + piece.block * BLOCK * width, piece.rows * width);
+        prefetch(lists.at.scales + piece.block * BLOCK, piece.rows * sizeof(float));
+        prefetch(lists.slots + piece.block * BLOCK, piece.rows * sizeof(float));
+    };
+    if (!pieces.empty()) fetch(pieces[0]);
+    int64_t start = 0;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const auto [block, rows] = pieces[i];
+        const int64_t place = static_cast<int64_t>(block) * BLOCK;
+        if (i + 1 < pieces.size()) fetch(pieces[i + 1]);
+        kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
+        kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
+        std::iota(&places[start], &places[start] + rows, static_cast<int32_t>(place));
+        start += rows;
+    }
+}
+
+// Puts into `places` which of n distances are the least: about as many as wanted, but none of 255.
+void Finder::nearest_codes(int64_t n, int64_t wanted) {
+    // About how near these are, by a sample.
+    const int64_t step = std::max<int64_t>(n / SAMPLE, 1);
+    bins.assign(256, 0);
+    for (int64_t i = 0; i < n; i += step) bins[distance[i]]++;
+    int limit = 0;
+    for (int64_t nearer = bins[0]; nearer * step < wanted && limit < 254; nearer += bins[limit]) limit++;
+    places.resize(n);
+    places.resize(kernels::within(distance.data(), n, limit, places.data()));
+}
+
+// Scores what is in `places`.
+void Finder::score_places(const Lists &lists, const Codes &at) {
+    const auto n = static_cast<int64_t>(places.size());
+    for (const int32_t place : places) {
+        prefetch(at.codes + place * lists.width, lists.width);
+        __builtin_prefetch(at.scales + place);
+    }
+    dots.resize(n + 3);
+    similarities.resize(n);
+    kernels::dots(code, at.codes, places.data(), n, lists.width, dots.data());
+    for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (at.scales[places[i]] * scale);
+}
+
+// The slots of what was read, without those of the excluded source.
+void Finder::take_slots(const Lists &lists) {
+    slots.resize(places.size());
+    for (size_t i = 0; i < places.size(); i++) slots[i] = lists.slots[places[i]];
+    if (exclude < 0) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < slots.size(); i++) {
+        if (lists.sources[slots[i]] == exclude) continue;
+        similarities[kept] = similarities[i];
+        slots[kept++] = slots[i];
+    }
+    similarities.resize(kept);
+    slots.resize(kept);
+}
+
+std::vector<Finder> &finders(int threads) {
+    thread_local std::vector<Finder> all;
+    if (static_cast<int>(all.size()) < threads) all.resize(threads);
+    return all;
+}
+
+void lists_search(const Lists &lists, const float *queries, int64_t n, int k, const int64_t *exclude, int probes, int threads,
+                  int64_t *out) {
+    threads = n >= SHARE ? threads : 1;
+    auto &all = finders(threads);
+    parallel(n, threads, [&](int64_t i, int thread) {
+        Finder &own = all[thread];
+        own.ask(lists, queries + i * lists.key_size, exclude ? exclude[i] : -1);
+        own.read(lists, k, probes);
+        const int found = own.choose(lists, k, out + i * k);
+        std::fill(out + i * k + found, out + (i + 1) * k, -1);
+    });
+}
+
+void lists_ranks(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, int threads, int32_t *out) {
+    auto &all = finders(threads);
+    parallel(n, threads, [&](int64_t i, int thread) {
+        all[thread].ask(lists, queries + i * lists.key_size, exclude ? exclude[i] : -1);
+        out[i] = all[thread].rank(lists);
+    });
+}
