@@ -163,11 +163,11 @@ def steps_of(out: str | os.PathLike[str]) -> int | None:
     return steps
 
 
-def schedule(progress: float, warm_up: float) -> float:
-    """The learning rate as a part of its greatest: up in a line, down by half a cosine."""
+def schedule(progress: float, warm_up: float, hold: float = 0.0) -> float:
+    """The learning rate as a part of its greatest: up in a line, held for a share of the run, down by half a cosine."""
     if progress < warm_up:
         return 0.02 + 0.98 * progress / warm_up
-    return 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+    return 0.5 * (1 + math.cos(math.pi * max(0.0, progress - warm_up - hold) / (1 - warm_up - hold)))
 
 
 class Metrics:
