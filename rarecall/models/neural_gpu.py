@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from rarecall.layers import RecallEmbedding
 from rarecall.memory import Memory
-from rarecall.models.decoded import Decoded
+from rarecall.models.decoded import Decoded, settings_of
 from rarecall.recall import Recall
 
 
@@ -95,6 +95,11 @@ class NeuralGPU(nn.Module):
         self.memory = memory
         self.answer = None if memory is None else RecallEmbedding(symbols, channels)
 
+    def settings(self) -> dict[str, object]:
+        """What makes a network of the same shapes: `NeuralGPU(**settings)`, its memory made of its settings first."""
+        names = ("symbols", "channels", "width", "layers")
+        return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
+
     def forward(
         self,
         input: Tensor,
@@ -112,8 +117,7 @@ class NeuralGPU(nn.Module):
         """
         state = self.encode(input)
         batch, length = input.shape
-        biases = torch.cat([bias for cell in self.decoder for bias in (cell.gates.bias, cell.candidate.bias)])
-        tape = biases.expand(batch, length, self.width, -1)
+        tape = self.blank_tape().expand(batch, length, self.width, -1)
         logits, recalls = [], []
         for place in range(length):
             now = tape
@@ -133,13 +137,20 @@ class NeuralGPU(nn.Module):
     def encode(self, input: Tensor) -> Tensor:
         """(batch, length) int64 -> s_n: (batch, length, width, channels)."""
         if input.dim() != 2 or input.is_floating_point():
-            raise ValueError(f"NeuralGPU got input of shape {tuple(input.shape)} and type {input.dtype}; expected "
-                             "(batch, length) of int64.")
+            raise ValueError(
+                f"NeuralGPU got input of shape {tuple(input.shape)} and type {input.dtype}; expected "
+                "(batch, length) of int64."
+            )
         state = F.pad(self.embedding(input).unsqueeze(2), (0, 0, 0, self.width - 1))
         for _ in range(input.shape[1]):
             for cell in self.encoder:
                 state = cell(state)
         return state
+
+    def blank_tape(self) -> Tensor:
+        """(layers * 3 * channels,): the biases of the decoder's gates and candidates, layer by layer."""
+        cells = [cell for cell in self.decoder if isinstance(cell, CGRU)]
+        return torch.cat([bias for cell in cells for bias in (cell.gates.bias, cell.candidate.bias)])
 
     def put(self, tape: Tensor, place: int, written: Tensor) -> Tensor:
         """The convolved tape with (batch, channels) more written at a place of its first column.

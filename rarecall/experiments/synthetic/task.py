@@ -1,7 +1,7 @@
 """The synthetic task: As and Bs are copied, and the one number between them goes through a random function.
 
-    input   A 0 1 3 2 3 3 2 B A B A B        0132332 in base 4 is 1982
-    output  A 0 3 2 2 0 3 2 B A B A B        f(1982) = 3726 is 0322032
+input   A 0 1 3 2 3 3 2 B A B A B        0132332 in base 4 is 1982
+output  A 0 3 2 2 0 3 2 B A B A B        f(1982) = 3726 is 0322032
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Examples:
 
 
 class Data:
-    """The function, the training and the test examples of a task, and some to validate with, as the test's are drawn."""
+    """The function, the training and the test examples of a task, and others, drawn as the test's, to validate with."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

@@ -5,6 +5,7 @@ What a run writes is told in `rarecall.experiments.training`.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rarecall import Memory
+from rarecall.experiments.results import commit
+from rarecall.experiments.synthetic.answers import ask
 from rarecall.experiments.synthetic.curriculum import Curriculum, Progress
-from rarecall.experiments.synthetic.task import SYMBOLS, Data, Examples, Task, batches
+from rarecall.experiments.synthetic.networks import make_network
+from rarecall.experiments.synthetic.task import Data, Examples, Task, batches
 from rarecall.experiments.training import CHECKPOINT, Pace, go, read_checkpoint, schedule, write_checkpoint
+from rarecall.models import weights
 from rarecall.models.decoded import Decoded
-from rarecall.models.neural_gpu import NeuralGPU
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,6 @@ class Run:
     short: int = 16
 
 
-def make_network(model: str, capacity: int) -> NeuralGPU:
-    """A network of the paper's size."""
-    if model == "neural-gpu":
-        return NeuralGPU(SYMBOLS, memory=Memory(key_size=32, capacity=capacity) if capacity else None)
-    raise ValueError(f"There is no model {model!r}; expected neural-gpu or seq2seq.")
-
-
 def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bool:
     """Trains, from the checkpoint in `out` where there is one. Returns False where it was stopped before the end."""
     out = Path(out)
@@ -68,7 +64,7 @@ def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bo
     state = State(run)
     if (out / CHECKPOINT).is_file():
         state.read(out / CHECKPOINT)
-    return go(
+    ended = go(
         state,
         run.steps,
         state.forward_one,
@@ -76,12 +72,17 @@ def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bo
         pace or Pace(),
         title=run.model,
         measure=state.validate,
-        shown=("loss", "numbers", "first", "right", "validation"),
+        shown=("loss", "numbers", "first", "validation"),
     )
+    if ended:
+        about = asdict(run) | ({"plans": state.plans} if state.plans else {})
+        header = {"run": json.dumps(about), "commit": commit()}
+        weights.save(state.network, out / "network.safetensors", header=header)
+    return ended
 
 
 class State:
-    """All that a step changes: the network with its memory, the optimizer, the curriculum, the order of the examples."""
+    """All that a step changes: the network and its memory, the optimizer, the curriculum, the order of the examples."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.step = run, 0
@@ -150,17 +151,13 @@ class State:
         self.order = self.order[len(head) :]
         return head, examples
 
-    @torch.no_grad()
     def validate(self) -> dict[str, float]:
-        """The share of fully right sequences among examples that are neither of training nor of the test."""
-        self.network.eval()
-        right = asked = 0
-        for which in batches(self.data.validation, 250):
-            examples = self.data.validation[which]
-            decoded = self.network(examples.inputs)
-            right += int((decoded.output == examples.outputs).all(1).sum())
-            asked += len(which)
-        return {"validation": right / asked}
+        """Right sequences and digits, running free, of examples that are neither of training nor of the test."""
+        answers = ask(self.network, self.data.validation)
+        figures = {"validation": answers.right.float().mean().item()}
+        for place, share in enumerate(answers.digits.float().mean(0).tolist(), 1):
+            figures[f"validation_{place}"] = share
+        return figures
 
     def write(self, path: Path) -> None:
         """Everything to one file."""
