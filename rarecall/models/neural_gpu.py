@@ -45,10 +45,12 @@ class CGRU(nn.Module):
         nn.init.zeros_(self.candidate.bias)
 
     def forward(self, state: Tensor, tape: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Args:
-        state: the image.
-        tape: (batch, length, width, 2 * channels) and (batch, length, width, channels), what the convolved output tape
-            adds to the gates and to the candidate, biases included; without it, the biases alone.
+        """One step.
+
+        Args:
+            state: (batch, length, width, channels), the image.
+            tape: what the convolved output tape adds to the gates, (batch, length, width, 2 * channels), and to the
+                candidate, (batch, length, width, channels), biases included; without a tape, the biases alone.
         """
         to_gates, to_candidate = (self.gates.bias, self.candidate.bias) if tape is None else tape
         gates = F.hardsigmoid(_product(to_gates, windows(state), self.gates.weight))
@@ -63,7 +65,7 @@ class NeuralGPU(nn.Module):
     Args:
         symbols: of the input and of the output.
         channels: of the image, and numbers in a key of the memory.
-        width: of the image. The paper does not tell; 1 is several times faster than 4 and learns as well here.
+        width: of the image. The paper does not tell its own; the cost of a step grows with it by more than its size.
         layers: CGRUs in a step of the encoder, and of the decoder.
         memory: of `channels` numbers a key, or None.
 

@@ -61,7 +61,8 @@ def refill(model: str, network: Network, data: Data, capacity: int, seed: int = 
     filled.load_state_dict(dict(network.named_parameters()), strict=False)
     filled.eval()
     generator = torch.Generator().manual_seed(seed)
-    for which in tqdm(list(batches(data.training, 64, generator)), desc=f"{capacity} slots", disable=quiet):
+    batch = min(64, max(1, capacity // data.task.longest))  # whatever misses finds a slot
+    for which in tqdm(list(batches(data.training, batch, generator)), desc=f"{capacity} slots", disable=quiet):
         shown = data.training[which]
         recall = filled(shown.inputs).recall
         if filled.memory is None or recall is None:

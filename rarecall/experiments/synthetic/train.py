@@ -40,7 +40,8 @@ class Run:
         forced: the share of sequences that are trained with the right output on the tape, and not with their own.
         anew: whether each epoch draws the As, the Bs, the length and the place of the number anew. Else the 40,000
             examples are the same in each, as in the paper, and none is answered by what it wrote itself.
-        first, short: of the curriculum.
+        first, short: of the curriculum. Fixed examples come at all lengths from the first step: of the short ones alone,
+            most numbers have one example or none.
     """
 
     task: Task
@@ -88,7 +89,8 @@ class State:
         self.run, self.step = run, 0
         self.plans: list[list[int]] = []  # [n, steps]: up to step n the run was to have so many steps
         self.data = Data(run.task)
-        self.curriculum = Curriculum(self.data, first=run.first, short=run.short)
+        short = run.short if run.anew else run.task.longest
+        self.curriculum = Curriculum(self.data, first=run.first, short=short)
         torch.manual_seed(run.seed)
         self.network = make_network(run.model, run.capacity)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, fused=True)
@@ -136,7 +138,6 @@ class State:
             if run.anew:
                 self.order = active[torch.randperm(len(active))]
             else:
-                active = active[training.lengths[active] <= self.curriculum.longest]
                 seed = int(torch.randint(2**31, ()))
                 shuffled = batches(training[active], run.batch, torch.Generator().manual_seed(seed))
                 self.order = torch.cat([active[which] for which in shuffled])
