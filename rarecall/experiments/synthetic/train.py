@@ -40,8 +40,8 @@ class Run:
         forced: the share of sequences that are trained with the right output on the tape, and not with their own.
         anew: whether each epoch draws the As, the Bs, the length and the place of the number anew. Else the 40,000
             examples are the same in each, as in the paper, and none is answered by what it wrote itself.
-        first, short: of the curriculum. Fixed examples come at all lengths from the first step: of the short ones alone,
-            most numbers have one example or none.
+        first, short: of the curriculum. Fixed examples come at all lengths from the first step: of the short ones
+            alone, most numbers have one example or none.
     """
 
     task: Task
