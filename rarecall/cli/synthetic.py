@@ -40,6 +40,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
+    packing = commands.add_parser("pack", help="a trained model with only the newest slots of its memory, for weights/")
+    packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained model with memory")
+    packing.add_argument("--slots", type=_count, required=True, metavar="N", help="how many to keep")
+    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
+    packing.set_defaults(run=_pack)
+
     table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
     table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
     table.add_argument("--plots", type=Path, metavar="DIR", help="write the plots there as well")
@@ -91,6 +97,13 @@ def _evaluate(args: argparse.Namespace) -> None:
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
+
+
+def _pack(args: argparse.Namespace) -> None:
+    from rarecall.experiments.synthetic.pack import pack
+
+    kept = pack(args.weights, args.slots, args.out)
+    print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
 
 
 def _table(args: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """Trained weights in safe files: half precision on the disk, float32 in use.
 
-A memory in a network is saved with it: the slots that were ever written, their numbers in the smallest integers that
-hold them.
+A memory in a network is saved with it: the filled slots, in their order, and their numbers in the smallest integers
+that hold them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, 
     settings = network.settings() if isinstance(network, HasSettings) else {}
     tensors = {name: _rounded(tensor) for name, tensor in network.state_dict().items()}
     for prefix, memory in _memories(network).items():
+        filled = (memory.values >= 0).nonzero().squeeze(1)
         for name in _BY_SLOT:
-            tensors[prefix + name] = _smallest(tensors[prefix + name][: memory.used])
+            tensors[prefix + name] = _smallest(tensors[prefix + name][filled])
     about = {"network": type(network).__name__, "settings": json.dumps(settings)}
     storage.write(path, tensors, kind="network", header=about | (header or {}))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rarecall.experiments.synthetic import evaluate as evaluation
 from rarecall.experiments.synthetic.answers import Answers, ask, per_cent, refill
 from rarecall.experiments.synthetic.evaluate import evaluate, evaluate_hamming, figures_of, network_of
 from rarecall.experiments.synthetic.inspection import by_confidence, look_inside
+from rarecall.experiments.synthetic.pack import pack
 from rarecall.experiments.synthetic.task import Data
 from rarecall.experiments.synthetic.train import Run, train
 from rarecall.experiments.training import Pace
@@ -124,6 +126,26 @@ def test_what_training_wrote_is_evaluated(tmp_path: Path, monkeypatch: pytest.Mo
     assert {"test", "by times seen", "by digit", "length 9", "slots", "inside", "by capacity"} == figures.keys()
     assert figures["test"]["asked"] == 40
     assert figures["by capacity"].keys() == {"50", "100"}
+
+
+@pytest.mark.usefixtures("_small_networks")
+def test_packing_keeps_the_newest_slots_and_all_of_the_network(tmp_path: Path) -> None:
+    run = Run(TASK, "neural-gpu", capacity=400, steps=4, batch=12)
+    train(run, tmp_path, Pace(quiet=True))
+    whole, _ = network_of(tmp_path / "network.safetensors")
+    assert pack(tmp_path / "network.safetensors", 30, tmp_path / "packed.safetensors") == 30
+    packed, about = network_of(tmp_path / "packed.safetensors")
+    assert about["kept"] == 30
+    assert len(packed.memory) == packed.memory.used == 30
+    for name, parameter in whole.named_parameters():
+        assert torch.equal(parameter, dict(packed.named_parameters())[name])
+    newest = whole.memory.ages[whole.memory.ages >= 0].sort().values[:30]
+    assert torch.equal(packed.memory.ages[:30].sort().values, newest)
+    # Each of them is as it was, but for rounding.
+    assert torch.cdist(packed.memory.keys[:30], whole.memory.keys).amin(1).max() < 1e-3
+    train(replace(run, capacity=0), tmp_path / "none", Pace(quiet=True))
+    with pytest.raises(ValueError, match="without a memory"):
+        pack(tmp_path / "none" / "network.safetensors", 30, tmp_path / "packed.safetensors")
 
 
 def test_the_hamming_neighbour_is_measured() -> None:
