@@ -25,6 +25,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument(
         "--fixed", action="store_true", help="the same examples in each epoch, and not new As and Bs around the numbers"
     )
+    training.add_argument("--forced", type=_share, metavar="S", help="share of sequences trained on the right output")
+    training.add_argument("--batch", type=_count, metavar="N", help="sequences in a step")
+    training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
+    training.add_argument("--first", type=int, metavar="N", help="numbers that training begins with; 0: all at once")
+    training.add_argument("--short", type=_count, metavar="N", help="greatest length until all numbers take part")
     training.add_argument("--seed", type=int, default=0)
     training.add_argument("--save-every", type=_count, default=250, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
@@ -52,6 +57,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     table.set_defaults(run=_table)
 
 
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; expected a number from 0 to 1")
+    return share
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
@@ -66,15 +81,9 @@ def _train(args: argparse.Namespace) -> None:
     from rarecall.experiments.synthetic.train import train
     from rarecall.experiments.training import Pace, steps_of
 
-    run = make_run(
-        args.preset,
-        args.model,
-        memory=args.memory,
-        seed=args.seed,
-        steps=args.steps or steps_of(args.out),
-        capacity=args.capacity,
-        anew=not args.fixed,
-    )
+    chosen = {name: getattr(args, name) for name in ("seed", "capacity", "forced", "batch", "rate", "first", "short")}
+    steps = args.steps or steps_of(args.out)
+    run = make_run(args.preset, args.model, memory=args.memory, steps=steps, anew=not args.fixed, **chosen)
     train(run, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard))
 
 

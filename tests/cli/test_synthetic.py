@@ -50,13 +50,18 @@ def test_presets_make_runs() -> None:
     run = presets.make_run("paper", "neural-gpu", memory=True, seed=2, steps=7, anew=False)
     assert (run.task.symbols, run.task.training, run.capacity, run.steps, run.seed) == (16_000, 40_000, 500_000, 7, 2)
     assert not run.anew
+    assert (run.forced, presets.make_run("paper", "seq2seq", memory=True).forced) == (0.0, 1.0)
     assert presets.make_run("small", "seq2seq", memory=False).capacity == 0
+    assert presets.make_run("small", "seq2seq", memory=True, forced=0.0, batch=None).forced == 0.0
     assert presets.make_run("small", "seq2seq", memory=True, capacity=9).capacity == 9
     assert presets.preset_of({**vars(replace(presets.PRESETS["small"].task, seed=4))}) == "small"
     assert presets.preset_of(vars(TASK)) == "own"
 
 
-@pytest.mark.parametrize("words", [["train"], ["train", "--model", "x", "--out", "a"], ["evaluate"], []])
+TWICE = ["train", "--model", "seq2seq", "--out", "a", "--forced", "2"]
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "--model", "x", "--out", "a"], ["evaluate"], [], TWICE])
 def test_wrong_arguments_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["synthetic", *words])

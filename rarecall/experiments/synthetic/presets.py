@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from rarecall.experiments.synthetic.task import Task
 from rarecall.experiments.synthetic.train import Run
@@ -41,20 +42,26 @@ FORCED = {"neural-gpu": 0.0, "seq2seq": 1.0}
 RATE = {"neural-gpu": 3e-3, "seq2seq": 1e-3}
 
 
-def make_run(
-    preset: str,
-    model: str,
-    *,
-    memory: bool,
-    seed: int = 0,
-    steps: int | None = None,
-    capacity: int | None = None,
-    anew: bool = True,
-) -> Run:
-    """A preset's run of a model; `steps` and `capacity` in place of the preset's where they are given."""
-    chosen = PRESETS[preset]
-    run = Run(chosen.task, model, capacity or chosen.capacity, steps or chosen.steps, seed)
-    run = replace(run, forced=FORCED[model], rate=RATE[model], short=chosen.short, anew=anew)
+def make_run(preset: str, model: str, *, memory: bool, **chosen: Any) -> Run:
+    """A preset's run of a model.
+
+    Args:
+        preset: a name in PRESETS.
+        model: "neural-gpu" or "seq2seq".
+        memory: whether it has one.
+        chosen: fields of `Run` in place of the preset's; None leaves the preset's.
+    """
+    of_preset = PRESETS[preset]
+    run = Run(
+        of_preset.task,
+        model,
+        of_preset.capacity,
+        of_preset.steps,
+        rate=RATE[model],
+        forced=FORCED[model],
+        short=of_preset.short,
+    )
+    run = replace(run, **{name: value for name, value in chosen.items() if value is not None})
     return run if memory else replace(run, capacity=0)
 
 
