@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 
 import rarecall
-from rarecall.cli import demo, omniglot
+from rarecall.cli import demo, omniglot, synthetic
 
-COMMANDS = (demo, omniglot)
+COMMANDS = (demo, omniglot, synthetic)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -67,14 +67,15 @@ def _count(text: str) -> int:
 def _train(args: argparse.Namespace) -> None:
     from rarecall.experiments.omniglot import data
     from rarecall.experiments.omniglot.models import RECIPES
-    from rarecall.experiments.omniglot.train import Run, steps_in, steps_of, train
+    from rarecall.experiments.omniglot.train import Run, steps_in, train
+    from rarecall.experiments.training import Pace, steps_of
 
     omniglot = data.load(args.data)
     steps = args.steps or steps_of(args.out)
     if steps is None and args.minutes is not None:
         steps = steps_in(args.minutes, args.model, omniglot, args.on)
     run = Run(args.model, args.on, steps or RECIPES[args.model](1).steps, args.seed)
-    train(run, omniglot, args.out, save_every=args.save_every, tensorboard=args.tensorboard)
+    train(run, omniglot, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard))
 
 
 def _evaluate(args: argparse.Namespace) -> None:

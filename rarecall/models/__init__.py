@@ -1,7 +1,9 @@
 """The networks of the experiments, and their trained weights."""
 
 from rarecall.models.convnet import ConvNet
+from rarecall.models.neural_gpu import NeuralGPU
 from rarecall.models.residual import ResidualNet
+from rarecall.models.seq2seq import Seq2Seq
 from rarecall.models.weights import load
 
-__all__ = ["ConvNet", "ResidualNet", "load"]
+__all__ = ["ConvNet", "NeuralGPU", "ResidualNet", "Seq2Seq", "load"]

@@ -1,4 +1,8 @@
-"""Trained weights in safe files: half precision on the disk, float32 in use."""
+"""Trained weights in safe files: half precision on the disk, float32 in use.
+
+A memory in a network is saved with it: the filled slots, in their order, and their numbers in the smallest integers
+that hold them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rarecall import storage
+from rarecall.memory import Memory
 from rarecall.models.convnet import ConvNet
+from rarecall.models.neural_gpu import NeuralGPU
 from rarecall.models.residual import ResidualNet
+from rarecall.models.seq2seq import Seq2Seq
 
 
 @runtime_checkable
@@ -23,14 +32,23 @@ class HasSettings(Protocol):
         """The arguments of its class."""
 
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"ConvNet": ConvNet, "ResidualNet": ResidualNet}
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "ConvNet": ConvNet,
+    "NeuralGPU": NeuralGPU,
+    "ResidualNet": ResidualNet,
+    "Seq2Seq": Seq2Seq,
+}
 FOLDER = Path(__file__).parents[2] / "weights"
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, str] | None = None) -> None:
     """Writes the network's parameters and buffers, rounded to half precision, with what makes its shapes."""
     settings = network.settings() if isinstance(network, HasSettings) else {}
-    tensors = {name: t.half() if t.is_floating_point() else t for name, t in network.state_dict().items()}
+    tensors = {name: _rounded(tensor) for name, tensor in network.state_dict().items()}
+    for prefix, memory in _memories(network).items():
+        filled = (memory.values >= 0).nonzero().squeeze(1)
+        for name in _BY_SLOT:
+            tensors[prefix + name] = _smallest(tensors[prefix + name][filled])
     about = {"network": type(network).__name__, "settings": json.dumps(settings)}
     storage.write(path, tensors, kind="network", header=about | (header or {}))
 
@@ -51,15 +69,52 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
     kind = header.get("network", "none")
     if kind not in NETWORKS:
         raise ValueError(f"{path} holds weights of the network {kind!r}; expected one of {sorted(NETWORKS)}.")
-    network = NETWORKS[kind](**json.loads(header["settings"]))
+    settings = json.loads(header["settings"])
+    if settings.get("memory") is not None:
+        settings["memory"] = Memory(**settings["memory"])
+    network = NETWORKS[kind](**settings)
     load_into(network, tensors, path)
     return network
 
 
 def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.PathLike[str]) -> None:
     """Fills a network with tensors that `save` wrote, and makes it ready to answer."""
+    tensors = dict(tensors)
+    state = network.state_dict()
+    for prefix, memory in _memories(network).items():
+        for name in _BY_SLOT & {full.removeprefix(prefix) for full in tensors if full.startswith(prefix)}:
+            rows, empty = tensors[prefix + name].to(state[prefix + name].dtype), state[prefix + name][:0]
+            if len(rows) <= memory.capacity and rows.shape[1:] == empty.shape[1:]:
+                tensors[prefix + name] = torch.cat([rows, state[prefix + name][len(rows) :]])
+        if prefix + "keys" in tensors:
+            # Half precision keeps three digits; the length of a key is 1 to more than that.
+            tensors[prefix + "keys"] = F.normalize(tensors[prefix + "keys"], dim=-1)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
         raise ValueError(f"{path} holds weights of another network than {type(network).__name__}: {error}") from error
     network.eval()
+
+
+# What a memory has one row of for each slot.
+_BY_SLOT = {"keys", "values", "sources", "clock.touched"}
+
+
+def _memories(network: nn.Module) -> dict[str, Memory]:
+    """The memories in a network, by the beginning of their tensors' names."""
+    return {f"{name}.": module for name, module in network.named_modules() if isinstance(module, Memory)}
+
+
+def _rounded(tensor: Tensor) -> Tensor:
+    return tensor.half() if tensor.is_floating_point() else tensor
+
+
+def _smallest(tensor: Tensor) -> Tensor:
+    """Integers in the smallest type that holds them."""
+    if tensor.is_floating_point() or tensor.numel() == 0:
+        return tensor
+    low, high = int(tensor.min()), int(tensor.max())
+    for dtype in (torch.int8, torch.int16, torch.int32):
+        if torch.iinfo(dtype).min <= low and high <= torch.iinfo(dtype).max:
+            return tensor.to(dtype)
+    return tensor

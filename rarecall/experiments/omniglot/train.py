@@ -1,35 +1,26 @@
 """rarecall omniglot train --model ours --out runs/ours
 
-One loop for all recipes. A run is a folder: `checkpoint.safetensors` (everything, the random numbers to come included,
-so that a run which was stopped goes on to the very same weights), `metrics.jsonl` (one line a report), and at the end
-`network.safetensors`.
+One loop for all recipes; what a run writes is told in `rarecall.experiments.training`.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import math
 import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from tqdm import tqdm
+from torch import nn
 
-from rarecall import storage
 from rarecall.experiments.omniglot.data import Characters, Omniglot
 from rarecall.experiments.omniglot.episodes import as_input, encode, few_shot
 from rarecall.experiments.omniglot.models import RECIPES
 from rarecall.experiments.omniglot.recipe import Recipe
 from rarecall.experiments.results import commit
+from rarecall.experiments.training import CHECKPOINT, Pace, go, read_checkpoint, schedule, write_checkpoint
 from rarecall.models import weights
 
 
@@ -55,12 +46,7 @@ def train(
     run: Run,
     data: Omniglot,
     out: str | os.PathLike[str],
-    *,
-    report_every: int = 50,
-    validate_every: int = 500,
-    save_every: int = 250,
-    tensorboard: bool = False,
-    quiet: bool = False,
+    pace: Pace | None = None,
 ) -> bool:
     """Trains, from the checkpoint in `out` where there is one. Returns False where it was stopped before the end."""
     out = Path(out)
@@ -69,38 +55,22 @@ def train(
     validation = data.characters("val") if run.on == "train" else None
     torch.manual_seed(run.seed)
     state = State(RECIPES[run.model](len(classes)), run)
-    checkpoint = out / "checkpoint.safetensors"
-    if checkpoint.is_file():
-        state.read(checkpoint)
-    metrics = Metrics(out, state.step, tensorboard)
-    figures: dict[str, list[float]] = {}
-    shown: dict[str, float] = {}
-    with stopping() as stop, tqdm(total=run.steps, initial=state.step, desc=run.model, disable=quiet) as bar:
-        while state.step < run.steps:
-            for name, figure in state.forward_one(classes).items():
-                figures.setdefault(name, []).append(figure)
-            bar.update()
-            last = state.step == run.steps or stop.is_asked
-            if state.step % report_every == 0 or last:
-                means = {name: sum(values) / len(values) for name, values in figures.items()}
-                figures.clear()
-                if validation is not None and (state.step % validate_every == 0 or state.step == run.steps):
-                    means["validation"] = validate(state, validation)
-                metrics.write(state.step, means)
-                shown |= {name: means[name] for name in ("loss", "validation") if name in means}
-                bar.set_postfix({name: f"{figure:.3f}" for name, figure in shown.items()})
-            if state.step % save_every == 0 or last:
-                state.write(checkpoint)
-            if stop.is_asked:
-                break
-    metrics.close()
-    if state.step < run.steps:
-        if not quiet:
-            print(f"Stopped at step {state.step}; the same command goes on from there.")
-        return False
-    about = asdict(run) | ({"plans": state.plans} if state.plans else {})
-    weights.save(state.mean, out / "network.safetensors", header={"run": json.dumps(about), "commit": commit()})
-    return True
+    if (out / CHECKPOINT).is_file():
+        state.read(out / CHECKPOINT)
+    ended = go(
+        state,
+        run.steps,
+        lambda: state.forward_one(classes),
+        out,
+        pace or Pace(),
+        title=run.model,
+        measure=None if validation is None else lambda: {"validation": validate(state, validation)},
+        shown=("loss", "validation"),
+    )
+    if ended:
+        about = asdict(run) | ({"plans": state.plans} if state.plans else {})
+        weights.save(state.mean, out / "network.safetensors", header={"run": json.dumps(about), "commit": commit()})
+    return ended
 
 
 class State:
@@ -160,51 +130,18 @@ class State:
         """Everything to one file."""
         tensors = {f"recipe/{name}": tensor for name, tensor in self.recipe.state_dict().items()}
         tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.state_dict().items()}
-        for parameter, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"adam/{parameter}/{name}": tensor for name, tensor in moments.items()}
-        tensors |= {"order": self.order, "random": torch.get_rng_state()}
-        header = {"run": json.dumps(asdict(self.run)), "step": str(self.step), "plans": json.dumps(self.plans)}
-        storage.write(path, {name: t.clone() for name, t in tensors.items()}, kind="checkpoint", header=header)
+        header = {"run": asdict(self.run), "step": self.step, "plans": self.plans}
+        write_checkpoint(path, tensors | {"order": self.order}, self.optimizer, header)
 
     def read(self, path: Path) -> None:
         """Goes on from a file that `write` made."""
-        tensors, header = storage.read(path, kind="checkpoint")
-        found = json.loads(header["run"])
-        if {**found, "steps": self.run.steps} != asdict(self.run):
-            raise ValueError(
-                f"{path} is of another run: {found}; asked for was {asdict(self.run)}. Name another folder by --out, "
-                "or ask for the same."
-            )
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            part, _, rest = name.partition("/")
-            parts.setdefault(part, {})[rest] = tensor
+        parts, header = read_checkpoint(path, asdict(self.run), self.optimizer)
         self.recipe.load_state_dict(parts["recipe"])
         self.mean.load_state_dict(parts["mean"])
-        optimizer = self.optimizer.state_dict()
-        optimizer["state"] = {}
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        for name, tensor in parts.get("adam", {}).items():
-            number, moment = name.split("/")
-            parameter = parameters[int(number)]
-            if tensor.shape == parameter.shape:
-                # The fused optimizer walks through a parameter and its moments side by side: the channels of both must
-                # come in the same order, which a file does not keep.
-                tensor = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
-            optimizer["state"].setdefault(int(number), {})[moment] = tensor
-        self.optimizer.load_state_dict(optimizer)
-        self.order, self.step = tensors["order"], int(header["step"])
-        self.plans = json.loads(header.get("plans", "[]"))
-        if found["steps"] != self.run.steps:
-            self.plans.append([self.step, found["steps"]])
-        torch.set_rng_state(tensors["random"])
-
-
-def schedule(progress: float, warm_up: float) -> float:
-    """The learning rate as a part of its greatest: up in a line, down by half a cosine."""
-    if progress < warm_up:
-        return 0.02 + 0.98 * progress / warm_up
-    return 0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up)))
+        self.order, self.step = parts["order"][""], header["step"]
+        self.plans = header.get("plans", [])
+        if header["run"]["steps"] != self.run.steps:
+            self.plans.append([self.step, header["run"]["steps"]])
 
 
 def validate(state: State, validation: Characters, episodes: int = 200) -> float:
@@ -223,67 +160,3 @@ def steps_in(minutes: float, model: str, data: Omniglot, on: str) -> int:
     for _ in range(10):
         state.forward_one(classes)
     return max(1, round(minutes * 60 / (time.process_time() - before) * 10))
-
-
-def steps_of(out: str | os.PathLike[str]) -> int | None:
-    """The steps of the run in a folder, or None where there is none yet."""
-    checkpoint = Path(out) / "checkpoint.safetensors"
-    if not checkpoint.is_file():
-        return None
-    steps: int = json.loads(storage.read(checkpoint, kind="checkpoint")[1]["run"])["steps"]
-    return steps
-
-
-class Metrics:
-    """Figures as JSON lines, and for TensorBoard where it is asked for."""
-
-    def __init__(self, out: Path, step: int, tensorboard: bool) -> None:
-        self._path = path = out / "metrics.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-        # A run that was killed may have reported steps after its checkpoint; they come again.
-        path.write_text("".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step))
-        self._board: Any = None
-        if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise ImportError("--tensorboard needs TensorBoard: pip install 'rarecall[tensorboard]'.") from error
-            self._board = SummaryWriter(str(out / "tensorboard"), purge_step=step)
-
-    def write(self, step: int, figures: dict[str, float]) -> None:
-        """One line."""
-        with open(self._path, "a") as file:
-            file.write(json.dumps({"step": step} | {name: round(f, 6) for name, f in figures.items()}) + "\n")
-        if self._board is not None:
-            for name, figure in figures.items():
-                self._board.add_scalar(name, figure, step)
-
-    def close(self) -> None:
-        """Nothing is written after this."""
-        if self._board is not None:
-            self._board.close()
-
-
-@dataclass
-class Stop:
-    """Whether the user wants the run to stop."""
-
-    is_asked: bool = False
-
-
-@contextmanager
-def stopping() -> Iterator[Stop]:
-    """Ctrl-C and a kill end the run after the step at hand, not in the middle of it; a second one ends it at once."""
-    stop = Stop()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_asked:
-            raise KeyboardInterrupt
-        stop.is_asked = True
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,7 +14,8 @@ from rarecall import storage
 from rarecall.experiments.omniglot import train as training
 from rarecall.experiments.omniglot.data import Omniglot
 from rarecall.experiments.omniglot.ours import Ours
-from rarecall.experiments.omniglot.train import Run, State, schedule, train
+from rarecall.experiments.omniglot.train import Run, State, train
+from rarecall.experiments.training import Pace, steps_of
 from tests.helpers import assert_same
 
 RUN = Run("ours", "train", steps=6, seed=3)  # the memory takes part from the third step on
@@ -33,7 +34,7 @@ def tensors(out: Path, name: str = "checkpoint", kind: str = "checkpoint") -> di
 def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_memory_and_random_numbers(
     small: Omniglot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert train(RUN, small, tmp_path / "whole", quiet=True, validate_every=2)
+    assert train(RUN, small, tmp_path / "whole", Pace(measure=2, quiet=True))
     forward_one = State.forward_one
 
     def interrupted(state: State, classes: object) -> dict[str, float]:
@@ -42,11 +43,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_memory_and_rand
         return forward_one(state, classes)
 
     monkeypatch.setattr(State, "forward_one", interrupted)
-    assert not train(RUN, small, tmp_path / "parts", quiet=True, validate_every=2)
+    assert not train(RUN, small, tmp_path / "parts", Pace(measure=2, quiet=True))
     assert not (tmp_path / "parts" / "network.safetensors").exists()
     torch.rand(7)  # what happens in between does not matter
     monkeypatch.setattr(State, "forward_one", forward_one)
-    assert train(RUN, small, tmp_path / "parts", quiet=True, validate_every=2)
+    assert train(RUN, small, tmp_path / "parts", Pace(measure=2, quiet=True))
     whole = tensors(tmp_path / "whole")
     assert_same(whole, tensors(tmp_path / "parts"))
     assert (whole["recipe/memory.values"] >= 0).any()
@@ -54,41 +55,34 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_memory_and_rand
 
 
 def test_a_checkpoint_of_another_run_is_refused(small: Omniglot, tmp_path: Path) -> None:
-    assert train(RUN, small, tmp_path, quiet=True)
+    assert train(RUN, small, tmp_path, Pace(quiet=True))
     with pytest.raises(ValueError, match="of another run"):
-        train(replace(RUN, seed=4), small, tmp_path, quiet=True)
+        train(replace(RUN, seed=4), small, tmp_path, Pace(quiet=True))
 
 
 def test_a_run_may_go_on_with_more_or_fewer_steps_and_says_so(small: Omniglot, tmp_path: Path) -> None:
-    assert train(RUN, small, tmp_path, quiet=True)
-    assert train(replace(RUN, steps=8), small, tmp_path, quiet=True)
+    assert train(RUN, small, tmp_path, Pace(quiet=True))
+    assert train(replace(RUN, steps=8), small, tmp_path, Pace(quiet=True))
     header = storage.read(tmp_path / "network.safetensors", kind="network")[1]
     assert json.loads(header["run"]) == {"model": "ours", "on": "train", "steps": 8, "seed": 3, "plans": [[6, 6]]}
 
 
 def test_metrics_are_json_lines_and_those_after_the_checkpoint_are_dropped(small: Omniglot, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
-    train(RUN, small, tmp_path, quiet=True, report_every=2, validate_every=2)
+    train(RUN, small, tmp_path, Pace(report=2, measure=2, quiet=True))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert all({"loss", "by_class", "by_memory", "validation"} <= line.keys() for line in lines[1:])
 
 
-def test_the_learning_rate_rises_and_falls_to_nothing() -> None:
-    assert schedule(0.0, 0.1) == pytest.approx(0.02)
-    assert schedule(0.1, 0.1) == pytest.approx(1.0)
-    assert schedule(0.55, 0.1) == pytest.approx(0.5)
-    assert schedule(1.0, 0.1) == pytest.approx(0.0)
-
-
 def test_too_few_classes_are_an_error(small: Omniglot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ours, "ways", 1000)
     with pytest.raises(ValueError, match="1000 classes a step"):
-        train(RUN, small, tmp_path, quiet=True)
+        train(RUN, small, tmp_path, Pace(quiet=True))
 
 
 def test_minutes_become_steps(small: Omniglot, tmp_path: Path) -> None:
     assert training.steps_in(0.5, "ours", small, "train") > 30
-    assert training.steps_of(tmp_path) is None
-    train(RUN, small, tmp_path, quiet=True)
-    assert training.steps_of(tmp_path) == 6
+    assert steps_of(tmp_path) is None
+    train(RUN, small, tmp_path, Pace(quiet=True))
+    assert steps_of(tmp_path) == 6

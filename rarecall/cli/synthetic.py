@@ -1,0 +1,137 @@
+"""rarecall synthetic: see `rarecall.experiments.synthetic`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+MODELS = ("neural-gpu", "seq2seq")
+PRESETS = ("paper", "small")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `rarecall synthetic` and its own sub-commands."""
+    synthetic = subparsers.add_parser("synthetic", help="a random function to remember: the paper's second table")
+    commands = synthetic.add_subparsers(dest="synthetic_command", metavar="command", required=True)
+
+    training = commands.add_parser("train", help="train a model; the same command goes on where it was stopped")
+    training.add_argument("--model", choices=MODELS, required=True)
+    training.add_argument("--memory", action="store_true", help="with a memory")
+    training.add_argument("--preset", choices=PRESETS, default="paper", help="the full task, or one of minutes")
+    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/a")
+    training.add_argument("--steps", type=_count, metavar="N", help="of the whole run; the preset's by default")
+    training.add_argument("--capacity", type=_count, metavar="N", help="slots of the memory; the preset's by default")
+    training.add_argument(
+        "--fixed", action="store_true", help="the same examples in each epoch, and not new As and Bs around the numbers"
+    )
+    training.add_argument("--forced", type=_share, metavar="S", help="share of sequences trained on the right output")
+    training.add_argument("--batch", type=_count, metavar="N", help="sequences in a step")
+    training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
+    training.add_argument("--first", type=int, metavar="N", help="numbers that training begins with; 0: all at once")
+    training.add_argument("--short", type=_count, metavar="N", help="greatest length until all numbers take part")
+    training.add_argument("--seed", type=int, default=0)
+    training.add_argument("--save-every", type=_count, default=250, metavar="N", help="steps between checkpoints")
+    training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
+    training.set_defaults(run=_train)
+
+    evaluating = commands.add_parser("evaluate", help="fully correct test sequences, and a look inside")
+    model = evaluating.add_mutually_exclusive_group(required=True)
+    model.add_argument("--weights", type=Path, metavar="FILE", help="of a trained model")
+    model.add_argument("--hamming", choices=PRESETS, metavar="PRESET", help="the Hamming nearest neighbour on a preset")
+    evaluating.add_argument(
+        "--capacities", type=_count, nargs="+", default=(), metavar="N", help="fill memories of these sizes as well"
+    )
+    evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+    evaluating.set_defaults(run=_evaluate)
+
+    packing = commands.add_parser("pack", help="a trained model with only the newest slots of its memory, for weights/")
+    packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained model with memory")
+    packing.add_argument("--slots", type=_count, required=True, metavar="N", help="how many to keep")
+    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
+    packing.set_defaults(run=_pack)
+
+    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
+    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
+    table.add_argument("--plots", type=Path, metavar="DIR", help="write the plots there as well")
+    table.set_defaults(run=_table)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; expected a number from 0 to 1")
+    return share
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
+    return int(text)
+
+
+# The experiments are imported where they run, so that the help of a command does not wait for torch.
+
+
+def _train(args: argparse.Namespace) -> None:
+    from rarecall.experiments.synthetic.presets import make_run
+    from rarecall.experiments.synthetic.train import train
+    from rarecall.experiments.training import Pace, steps_of
+
+    chosen = {name: getattr(args, name) for name in ("seed", "capacity", "forced", "batch", "rate", "first", "short")}
+    steps = args.steps or steps_of(args.out)
+    run = make_run(args.preset, args.model, memory=args.memory, steps=steps, anew=not args.fixed, **chosen)
+    train(run, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard))
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.synthetic import table
+    from rarecall.experiments.synthetic.evaluate import evaluate, evaluate_hamming, network_of
+    from rarecall.experiments.synthetic.presets import PRESETS, preset_of
+
+    if args.hamming:
+        task = PRESETS[args.hamming].task
+        origin = results.origin(_command(args), task.seed)
+        result = {"model": "hamming", "preset": args.hamming} | evaluate_hamming(task)
+    else:
+        network, training = network_of(args.weights)
+        origin = results.origin(_command(args), training["seed"])
+        name = training["model"] + (" with memory" if training["capacity"] else "")
+        result = {"model": name, "preset": preset_of(training["task"]), "training": training}
+        result |= evaluate(network, training, capacities=tuple(args.capacities))
+    print(table.lines_of(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _pack(args: argparse.Namespace) -> None:
+    from rarecall.experiments.synthetic.pack import pack
+
+    kept = pack(args.weights, args.slots, args.out)
+    print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
+
+
+def _table(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.synthetic import plots, table
+
+    folder = args.results or results.FOLDER
+    print(table.table(folder))
+    if args.plots:
+        plots.draw(folder, args.plots)
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command that makes this result again."""
+    words = ["rarecall", "synthetic", "evaluate"]
+    for name in ("weights", "hamming", "out"):
+        given = getattr(args, name)
+        if given is not None:
+            words += [f"--{name}", str(given)]
+    if args.capacities:
+        words += ["--capacities", *map(str, args.capacities)]
+    return shlex.join(words)

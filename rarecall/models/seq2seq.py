@@ -1,0 +1,232 @@
+"""Sequence to sequence with attention (LSTMs, as in GNMT), with or without memory.
+
+The bottom layer of the decoder reads the output so far and asks the attention; what the attention found, a_t, goes into
+all layers above. With a memory (figure 2 of "Learning to Remember Rare Events"), a_t is the query, and the embedded
+answer is joined with the output of the last layer before the softmax. The memory is asked beside the LSTMs and not
+within their recurrence, so with the right output given, all places of all sequences are asked at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rarecall.layers import RecallEmbedding
+from rarecall.memory import Memory
+from rarecall.models.decoded import Decoded, settings_of
+from rarecall.recall import Recall
+
+# The hidden state and the cell of an LSTM, (1, batch, units) each.
+Carried = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What the encoder made of the input.
+
+    Attributes:
+        states: (batch, length, units), the output of its last layer.
+        mask: (batch, length) bool, False in the padding, or None where there is none.
+        last: the last layer's state after the last symbol; the decoder begins with it.
+    """
+
+    states: Tensor
+    mask: Tensor | None
+    last: Carried
+
+
+class Encoder(nn.Module):
+    """LSTMs over the input, the bottom one in both directions.
+
+    Args:
+        symbols: of the input.
+        units: in a layer; the two directions of the bottom layer have half of them each.
+        layers: at least 2.
+    """
+
+    def __init__(self, symbols: int, units: int, layers: int) -> None:
+        super().__init__()
+        if layers < 2 or units % 2:
+            raise ValueError(f"Encoder got {layers} layers of {units} units; expected 2 or more, of an even number.")
+        self.embedding = nn.Embedding(symbols, units)
+        self.bottom = nn.LSTM(units, units // 2, bidirectional=True, batch_first=True)
+        self.above = nn.ModuleList(nn.LSTM(units, units, batch_first=True) for _ in range(layers - 1))
+
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Encoded:
+        """(batch, length) int64, and a mask that is False in the padding after the end of shorter sequences."""
+        states = self.embedding(input)
+        if mask is None:
+            states, _ = self.bottom(states)
+            for layer in self.above:
+                states, last = layer(states)
+            return Encoded(states, None, last)
+        lengths = mask.sum(1).cpu()
+        packed = nn.utils.rnn.pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+        packed, _ = self.bottom(packed)
+        for layer in self.above:
+            packed, last = layer(packed)
+        states, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=input.shape[1])
+        return Encoded(states, mask, last)
+
+
+class Attention(nn.Module):
+    """A mean of the encoder's states, weighted by how well each fits a question: softmax(question W states').
+
+    Shape:
+        (batch, time, units) questions -> (batch, time, units)
+    """
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.match = nn.Linear(units, units, bias=False)
+
+    def forward(self, questions: Tensor, encoded: Encoded) -> Tensor:
+        fits = self.match(questions) @ encoded.states.transpose(1, 2)  # (batch, time, length)
+        fits = fits / questions.shape[-1] ** 0.5
+        if encoded.mask is not None:
+            fits = fits.masked_fill(~encoded.mask[:, None], -torch.inf)
+        return fits.softmax(-1) @ encoded.states
+
+
+class Decoder(nn.Module):
+    """LSTMs over the output so far, attention, and memory where there is one.
+
+    Args:
+        symbols: of the output.
+        units: in a layer, and numbers in a key of the memory.
+        layers: at least 2.
+        memory: of `units` numbers a key, or None.
+    """
+
+    def __init__(self, symbols: int, units: int, layers: int, memory: Memory | None) -> None:
+        super().__init__()
+        if memory is not None and memory.key_size != units:
+            raise ValueError(
+                f"Decoder got a memory of key_size {memory.key_size}; its queries are the {units} numbers that the "
+                f"attention finds. Make the memory with key_size={units}."
+            )
+        self.start = symbols  # stands before the first symbol
+        self.embedding = nn.Embedding(symbols + 1, units)
+        self.bottom = nn.LSTM(units, units, batch_first=True)
+        self.attention = Attention(units)
+        self.above = nn.ModuleList(nn.LSTM(2 * units, units, batch_first=True) for _ in range(layers - 1))
+        self.memory = memory
+        self.answer = None if memory is None else RecallEmbedding(symbols, units)
+        self.join = None if memory is None else nn.Linear(2 * units, units)
+        self.output = nn.Linear(units, symbols)
+
+    def begin(self, encoded: Encoded) -> list[Carried]:
+        """What each layer carries before the first symbol."""
+        nothing = (torch.zeros_like(encoded.last[0]), torch.zeros_like(encoded.last[1]))
+        return [encoded.last, *[nothing] * len(self.above)]
+
+    def forward(self, before: Tensor, encoded: Encoded, carried: list[Carried]) -> tuple[Tensor, Tensor, list[Carried]]:
+        """Any number of steps at once.
+
+        Args:
+            before: (batch, time) int64, the symbols before those to be written.
+            encoded: the input.
+            carried: by each layer, from the step before.
+
+        Returns:
+            The output of the last layer and what the attention found, (batch, time, units) each, for `speak`; and what
+            the layers carry on.
+        """
+        states, now = self.bottom(self.embedding(before), carried[0])
+        after = [now]
+        found = self.attention(states, encoded)
+        for layer, carry in zip(self.above, carried[1:], strict=True):
+            states, now = layer(torch.cat((states, found), -1), carry)
+            after.append(now)
+        return states, found, after
+
+    def speak(self, states: Tensor, found: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Recall | None]:
+        """The last layer's output, with what the memory answers to what the attention found, as logits.
+
+        Args:
+            states, found: (..., units).
+            exclude: (...,) int64, the source that each query must not be answered from.
+
+        Returns:
+            (..., symbols) logits, and the recall of (...,).
+        """
+        if self.memory is None or self.answer is None or self.join is None:
+            return self.output(states), None
+        recall = self.memory(found, exclude=exclude)
+        return self.output(self.join(torch.cat((states, self.answer(recall)), -1))), recall
+
+
+class Seq2Seq(nn.Module):
+    """Reads a sequence and writes one of the same length.
+
+    Args:
+        symbols: of the input and of the output.
+        units: in a layer of LSTMs, and numbers in a key of the memory.
+        layers: of the encoder, and of the decoder.
+        memory: of `units` numbers a key, or None.
+
+    Example:
+        >>> network = Seq2Seq(symbols=6, units=64, memory=Memory(key_size=64, capacity=1000))
+        >>> network(torch.zeros(8, 13, dtype=torch.int64)).logits.shape
+        torch.Size([8, 13, 6])
+    """
+
+    def __init__(self, symbols: int, units: int = 256, layers: int = 2, memory: Memory | None = None) -> None:
+        super().__init__()
+        self.symbols, self.units, self.layers = symbols, units, layers
+        self.encoder = Encoder(symbols, units, layers)
+        self.decoder = Decoder(symbols, units, layers, memory)
+
+    @property
+    def memory(self) -> Memory | None:
+        """What it remembers with."""
+        return self.decoder.memory
+
+    def settings(self) -> dict[str, object]:
+        """What makes a network of the same shapes: `Seq2Seq(**settings)`, its memory made of its settings first."""
+        names = ("symbols", "units", "layers")
+        return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
+
+    def forward(
+        self,
+        input: Tensor,
+        target: Tensor | None = None,
+        forced: Tensor | None = None,
+        exclude: Tensor | None = None,
+    ) -> Decoded:
+        """Decodes.
+
+        Args:
+            input: (batch, length) int64.
+            target: (batch, length) int64, the right output, or None to go on from its own output.
+            forced: (batch,) bool, the sequences that go on from the target; all of them by default.
+            exclude: (batch,) int64, the source that each sequence must not be answered from.
+        """
+        if input.dim() != 2 or input.is_floating_point():
+            raise ValueError(
+                f"Seq2Seq got input of shape {tuple(input.shape)} and type {input.dtype}; expected (batch, length) of "
+                "int64."
+            )
+        encoded = self.encoder(input)
+        carried = self.decoder.begin(encoded)
+        before = torch.full_like(input[:, :1], self.decoder.start)
+        if target is not None and (forced is None or bool(forced.all())):
+            # With the right output given, no step waits for the one before it.
+            before = torch.cat((before, target[:, :-1]), 1)
+            states, found, _ = self.decoder(before, encoded, carried)
+            sources = None if exclude is None else exclude[:, None].expand_as(before)
+            return Decoded(*self.decoder.speak(states, found, sources))
+        spoken, recalls = [], []
+        for place in range(input.shape[1]):
+            states, found, carried = self.decoder(before, encoded, carried)
+            logits, recall = self.decoder.speak(states[:, 0], found[:, 0], exclude)
+            spoken.append(logits)
+            if recall is not None:
+                recalls.append(recall)
+            symbol = logits.detach().argmax(-1)
+            if target is not None and forced is not None:
+                symbol = torch.where(forced, target[:, place], symbol)
+            before = symbol[:, None]
+        return Decoded(torch.stack(spoken, 1), Recall.stack(recalls, 1) if recalls else None)

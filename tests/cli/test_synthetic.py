@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rarecall.cli import synthetic
+from rarecall.cli.main import main
+from rarecall.experiments.synthetic import answers, evaluate, presets, train
+from rarecall.experiments.synthetic.networks import MODELS
+from tests.experiments.synthetic.conftest import TASK, make_network
+
+
+def run(command: str) -> None:
+    main(shlex.split(command))
+
+
+def test_train_evaluate_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (answers, evaluate, train):
+        monkeypatch.setattr(module, "make_network", make_network)
+    monkeypatch.setitem(presets.PRESETS, "small", presets.Preset(TASK, capacity=1000, steps=4, short=5))
+    monkeypatch.setattr(evaluate, "LONGER", 9)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    run("synthetic train --model neural-gpu --memory --preset small --out runs/a --steps 3")
+    command = "synthetic evaluate --weights runs/a/network.safetensors --out results/a.json --capacities 50"
+    run(command)
+    result = json.loads((tmp_path / "results" / "a.json").read_text())
+    assert result["command"] == f"rarecall {command}"
+    assert (result["model"], result["preset"]) == ("neural-gpu with memory", "small")
+    assert result["training"]["steps"] == 3
+    run("synthetic evaluate --hamming small --out results/h.json")
+    capsys.readouterr()
+    run("synthetic table --results results")
+    assert "Hamming nearest neighbour" in capsys.readouterr().out
+
+
+def test_the_names_of_the_command_are_those_that_there_are() -> None:
+    assert synthetic.MODELS == MODELS
+    assert tuple(presets.PRESETS) == synthetic.PRESETS
+    assert presets.FORCED.keys() == presets.RATE.keys() == set(MODELS)
+
+
+def test_presets_make_runs() -> None:
+    run = presets.make_run("paper", "neural-gpu", memory=True, seed=2, steps=7, anew=False)
+    assert (run.task.symbols, run.task.training, run.capacity, run.steps, run.seed) == (16_000, 40_000, 500_000, 7, 2)
+    assert not run.anew
+    assert (run.forced, presets.make_run("paper", "seq2seq", memory=True).forced) == (0.0, 1.0)
+    assert presets.make_run("small", "seq2seq", memory=False).capacity == 0
+    assert presets.make_run("small", "seq2seq", memory=True, forced=0.0, batch=None).forced == 0.0
+    assert presets.make_run("small", "seq2seq", memory=True, capacity=9).capacity == 9
+    assert presets.preset_of({**vars(replace(presets.PRESETS["small"].task, seed=4))}) == "small"
+    assert presets.preset_of(vars(TASK)) == "own"
+
+
+TWICE = ["train", "--model", "seq2seq", "--out", "a", "--forced", "2"]
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "--model", "x", "--out", "a"], ["evaluate"], [], TWICE])
+def test_wrong_arguments_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["synthetic", *words])
+    assert "usage: rarecall synthetic" in capsys.readouterr().err
