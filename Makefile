@@ -13,6 +13,9 @@ endif
 
 demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
+ifneq ($(wildcard $(RARECALL_DATA)/omniglot/*.zip),)
+	$(BIN)/rarecall omniglot demo --out omniglot-demo.png
+endif
 
 test: setup lint
 	$(BIN)/pytest

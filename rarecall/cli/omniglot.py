@@ -39,7 +39,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     table.add_argument("--plots", type=Path, metavar="DIR", help="write the life-long plots there as well")
     table.set_defaults(run=_table)
 
-    for command in (training, evaluating, measuring):
+    showing = commands.add_parser(
+        "demo", help="the trained network meets the test characters; a picture of its answers"
+    )
+    showing.add_argument("--out", type=Path, default=Path("omniglot-demo.png"), metavar="FILE", help="the picture")
+    showing.set_defaults(run=_demo)
+
+    for command in (training, evaluating, measuring, showing):
         command.add_argument("--seed", type=int, default=0)
         command.add_argument("--data", metavar="DIR", help="holds omniglot/*.zip; $RARECALL_DATA by default")
 
@@ -109,6 +115,14 @@ def _lifelong(args: argparse.Namespace) -> None:
     print(table.lifelong_lines(result))
     if args.out:
         results.write(args.out, result, origin)
+
+
+def _demo(args: argparse.Namespace) -> None:
+    from rarecall.experiments.omniglot import data, demo
+
+    if not args.out.absolute().parent.is_dir():
+        raise SystemExit(f"There is no folder {args.out.parent} to write {args.out.name} to; make it first.")
+    demo.run(data.load(args.data), args.out, seed=args.seed)
 
 
 def _table(args: argparse.Namespace) -> None:

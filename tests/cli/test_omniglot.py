@@ -46,6 +46,18 @@ def test_train_evaluate_and_table(
     assert "Our network with memory" in capsys.readouterr().out
 
 
+def test_demo(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["omniglot", "demo", "--data", str(folder), "--out", str(folder / "demo.png")])
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines() if "%" in line]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3", "5", "10"]
+    assert rows[0][3] == "100.0%"  # it does not know
+    assert float(rows[1][1][:-1]) > 50  # crossing bars at places of their own
+    assert (folder / "demo.png").stat().st_size > 10_000
+    with pytest.raises(SystemExit, match="make it first"):
+        main(["omniglot", "demo", "--data", str(folder), "--out", str(folder / "missing" / "demo.png")])
+
+
 def test_the_models_of_the_command_are_those_that_there_are() -> None:
     assert tuple(sorted(RECIPES)) == omniglot.MODELS
 

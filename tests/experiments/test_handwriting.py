@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+from rarecall.experiments import meeting
 from rarecall.experiments.handwriting import demo
 from rarecall.experiments.handwriting.characters import Alphabet
 
@@ -80,7 +81,7 @@ def test_pixels_alone_recognise_some_drawings_but_far_from_all(alphabet) -> None
     for _ in range(50):
         classes = torch.randperm(200, generator=draws)[:20]
         shown, asked = alphabet.draw(classes, draws), alphabet.draw(classes, draws)
-        right.append(demo.share(demo.nearest_pixels(asked, shown, classes) == classes))
+        right.append(meeting.share(meeting.nearest_pixels(asked, shown, classes) == classes))
     assert 0.4 < sum(right) / len(right) < 0.7
 
 
@@ -110,7 +111,7 @@ def test_classes_beyond_the_alphabet_are_refused(alphabet, classes) -> None:
 # The demo, with hardly any training
 
 
-def run(out, **settings) -> tuple[demo.DemoResult, str]:
+def run(out, **settings) -> tuple[meeting.Meeting, str]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         result = demo.run(out, **settings)
@@ -118,18 +119,18 @@ def run(out, **settings) -> tuple[demo.DemoResult, str]:
 
 
 @pytest.fixture(scope="module")
-def demonstration(tmp_path_factory) -> tuple[demo.DemoResult, str]:
+def demonstration(tmp_path_factory) -> tuple[meeting.Meeting, str]:
     return run(tmp_path_factory.mktemp("demo") / "demo.png", steps=8)
 
 
 def test_before_any_showing_every_answer_is_i_do_not_know(demonstration) -> None:
     first = demonstration[0].rows[0]
-    assert first == demo.Row(showings=0, memory=0.0, pixels=0.0, unknown=1.0, slots=0)
+    assert first == meeting.Row(showings=0, memory=0.0, pixels=0.0, unknown=1.0, slots=0)
 
 
 def test_each_showing_helps(demonstration) -> None:
     rows = demonstration[0].rows
-    assert [row.showings for row in rows] == list(demo.SHOWINGS)
+    assert [row.showings for row in rows] == list(meeting.SHOWINGS)
     assert rows[1].slots == demo.NEW
     assert rows[1].memory > 20 / demo.NEW  # by chance it would be 1 / NEW
     assert rows[-1].memory > rows[1].memory
@@ -140,11 +141,11 @@ def test_each_showing_helps(demonstration) -> None:
 def test_every_answer_traces_to_the_drawing_it_came_from(demonstration) -> None:
     answers = demonstration[0].answers
     new = torch.arange(demo.KNOWN, demo.KNOWN + demo.NEW)
-    album = Alphabet(demo.KNOWN + demo.NEW, seed=0).draw(new.repeat(max(demo.SHOWINGS)), generator(1))
-    assert len(answers) == demo.CELLS[0] * demo.CELLS[1]
+    album = Alphabet(demo.KNOWN + demo.NEW, seed=0).draw(new.repeat(max(meeting.SHOWINGS)), generator(1))
+    assert len(answers) == meeting.CELLS[0] * meeting.CELLS[1]
     for place, answer in enumerate(answers):
-        assert answer.character == new[place]  # the first questions, not chosen ones
-        assert answer.value == new[answer.source]
+        assert answer.character == place  # the first questions, not chosen ones
+        assert answer.value == answer.source  # one showing of each: the album begins with it
         assert torch.equal(answer.remembered, album[answer.source, 0])
         assert not torch.equal(answer.question, answer.remembered)
         assert -1 <= answer.similarity <= 1.001
@@ -154,7 +155,7 @@ def test_every_answer_traces_to_the_drawing_it_came_from(demonstration) -> None:
 def test_the_table_and_the_place_of_the_picture_are_printed(demonstration) -> None:
     result, printed = demonstration
     table = [line.split() for line in printed.splitlines() if line.strip()[:1].isdigit() and "%" in line]
-    assert [int(line[0]) for line in table] == list(demo.SHOWINGS)
+    assert [int(line[0]) for line in table] == list(meeting.SHOWINGS)
     assert [line[1] for line in table] == [f"{row.memory:.1%}" for row in result.rows]
     assert printed.rstrip().endswith(str(result.picture))
 
