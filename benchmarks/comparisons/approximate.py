@@ -206,8 +206,6 @@ def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor, chosen: int | N
         peer.set(effort)
         first, all_k = _recall(torch.from_numpy(peer.search(judged).astype("int64")), near)
         yield {"effort": effort, "recall@1": first, "recall@k": all_k, "ms": _time(peer, keys, judged) * 1e3}
-        if first > 0.995:
-            break
     if chosen is not None:
         peer.set(chosen)
 

@@ -44,7 +44,7 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             memory = load.memory(k, 16, AutoSearch(key_size, size, recall=WANTED))
             settle(memory, load.queries[JUDGED : JUDGED + SETTLING])
             recalls[size] = judge(memory, load.queries[:JUDGED])
-            load.keys = load.keys[:0]  # the memory has its own
+            load.keys = torch.empty(0, key_size)  # the memory has its own
             memories[size] = load, memory
         begin = JUDGED + SETTLING
         for batch in settings.batches:

@@ -102,7 +102,7 @@ class AutoSearch(Search):
             self._lists = None
             self._lists = Lists(memory, self.places, changed=slots)
         elif self._last is not None:
-            self._learn(self._lists, *self._last)
+            self._learn(self._lists, len(memory), *self._last)
         self._last = None
         self._lists.change(memory, self.places, slots)
         if len(memory) <= SMALL or self.probes == ALL:
@@ -114,11 +114,18 @@ class AutoSearch(Search):
         self.exact.loaded(memory)
         self._lists = self._last = None
 
-    def _learn(self, lists: Lists, query: Tensor, exclude: Tensor | None) -> None:
-        """Asks some of the last queries again, before the lists change. query: (n, key_size); exclude: (n,) or None."""
-        asked, filled, count = int(self.asked), int(self.places.counts[3]), int(self.places.counts[2])
+    def _learn(self, lists: Lists, keys: int, query: Tensor, exclude: Tensor | None) -> None:
+        """Asks some of the last queries again, before the lists change.
+
+        Args:
+            lists: as they were when the queries were asked.
+            keys: how many are in memory.
+            query: (n, key_size).
+            exclude: (n,) or None.
+        """
+        asked = int(self.asked)
         self.asked += len(query)
-        every = FIRST_SAMPLE if asked < FIRST else max(SAMPLE, filled // SAMPLES)
+        every = FIRST_SAMPLE if asked < FIRST else max(SAMPLE, keys // SAMPLES)
         rows = slice(-asked % every, None, every)
         query, exclude = query[rows], None if exclude is None else exclude[rows]
         if not len(query):
@@ -132,7 +139,7 @@ class AutoSearch(Search):
         share = min(self.recall + 2 * math.sqrt(self.recall * (1 - self.recall) / seen), 1.0)
         bins = int((self.ranks.cumsum(0) < (share - 1e-9) * seen).sum()) + 1
         enough = math.ceil(2 ** (bins / 4)) - 1  # the highest rank of the last bin
-        self.lists_to_read.fill_(enough if enough <= count / 2 else ALL)
+        self.lists_to_read.fill_(enough if enough <= int(self.places.counts[2]) / 2 else ALL)
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
