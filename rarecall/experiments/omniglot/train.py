@@ -53,6 +53,7 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     classes = data.characters(run.on).turned()
     validation = data.characters("val") if run.on == "train" else None
+    started_from = commit()  # the code on the disk may change while the run lasts
     torch.manual_seed(run.seed)
     state = State(RECIPES[run.model](len(classes)), run)
     if (out / CHECKPOINT).is_file():
@@ -69,7 +70,7 @@ def train(
     )
     if ended:
         about = asdict(run) | ({"plans": state.plans} if state.plans else {})
-        weights.save(state.mean, out / "network.safetensors", header={"run": json.dumps(about), "commit": commit()})
+        weights.save(state.mean, out / "network.safetensors", header={"run": json.dumps(about), "commit": started_from})
     return ended
 
 

@@ -62,6 +62,7 @@ def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bo
     """Trains, from the checkpoint in `out` where there is one. Returns False where it was stopped before the end."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
+    started_from = commit()  # the code on the disk may change while the run lasts
     state = State(run)
     if (out / CHECKPOINT).is_file():
         state.read(out / CHECKPOINT)
@@ -77,7 +78,7 @@ def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bo
     )
     if ended:
         about = asdict(run) | ({"plans": state.plans} if state.plans else {})
-        header = {"run": json.dumps(about), "commit": commit()}
+        header = {"run": json.dumps(about), "commit": started_from}
         weights.save(state.network, out / "network.safetensors", header=header)
     return ended
 
