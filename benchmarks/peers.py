@@ -138,7 +138,7 @@ PEERS: dict[str, Callable[[Array, int, int, Setting], Peer]] = {
 def grid(name: str, size: int) -> Iterator[Setting]:
     """The settings that a peer is tuned over: the lists of FAISS to both sides of its best, one graph of each other.
 
-    A graph takes minutes to build, and at every setting longer to move a key than any other takes for a step.
+    A graph takes minutes to build, so there is time for one setting of each.
     """
     if name == "faiss IVF":
         root = 2 ** round(np.log2(size**0.5))  # 512 at 500 000 keys

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Up to so many keys, reading them all is as fast.
 SMALL = 8192
 # One in 4 of the first 4096 queries is asked again, of all keys; later 512 while the memory's keys are replaced once,
-# but at most one in 32: so asking again costs a query about 1 us at any size.
+# but at most one in 32: so asking again costs a query about the same at any size.
 FIRST, FIRST_SAMPLE = 4096, 4
 SAMPLES, SAMPLE = 512, 32
 # What was seen so many samples ago counts for less than half of what is seen now.
