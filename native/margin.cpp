@@ -4,8 +4,7 @@
 
 #include "kernels.h"
 
-int64_t first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns) {
-    int64_t without = 0;
+void first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns) {
     for (int64_t row = 0; row < n; row++) {
         int64_t right = -1, wrong = -1;
         for (int64_t j = 0; j < k && (right < 0 || wrong < 0); j++) {
@@ -18,9 +17,7 @@ int64_t first_right_and_wrong(const int64_t *values, const int64_t *targets, int
         }
         columns[2 * row] = right;
         columns[2 * row + 1] = wrong;
-        without += right < 0 && wrong >= 0;
     }
-    return without;
 }
 
 Total margin_loss(const Margin &margin, const float *queries, const float *keys, float alpha, float *slopes,

@@ -13,8 +13,8 @@ struct Margin {
     int key_size;
 };
 
-// Finds the columns in values, (n, k). Returns how many queries have a wrong neighbour and no right one.
-int64_t first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns);
+// Finds the columns in values, (n, k).
+void first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns);
 
 struct Total {
     double sum;     // of relu(negative - positive + margin)

@@ -65,8 +65,7 @@ PyObject *first_right_and_wrong_(PyObject *, PyObject *args) {
     long long n, k;
     if (!PyArg_ParseTuple(args, "KKLLK", &values, &targets, &n, &k, &columns)) return nullptr;
     return compute([&] {
-        return first_right_and_wrong(pointer<int64_t>(values), pointer<int64_t>(targets), n, k,
-                                     pointer<int64_t>(columns));
+        first_right_and_wrong(pointer<int64_t>(values), pointer<int64_t>(targets), n, k, pointer<int64_t>(columns));
     });
 }
 

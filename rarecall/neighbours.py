@@ -33,10 +33,8 @@ class Neighbours(torch.autograd.Function):
         ctx.mark_non_differentiable(slots, values)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(slots, weights)
-            ctx.inverse_temperature, ctx.history = (
-                memory.inverse_temperature,
-                memory.histories.begin(memory.keys, slots),
-            )
+            ctx.inverse_temperature = memory.inverse_temperature
+            ctx.history = memory.histories.begin(memory.keys, slots)
         return slots, similarities, values, weights
 
     @staticmethod
@@ -93,6 +91,7 @@ class History:
         self._sum_up()
         if self._keys.device.type == "cpu" and self._keys.dtype == torch.float32 and extension() is not None:
             n, k = slots.shape
+            weights = weights.contiguous()
             total = torch.empty(n, self._keys.shape[1])
             loaded().weigh(
                 pointer(self._keys, *self._keys.shape),
@@ -101,7 +100,7 @@ class History:
                 pointer(self._before, *self._before.shape),
                 len(self._slots),
                 pointer(slots, n, k),
-                pointer(weights.contiguous(), n, k),
+                pointer(weights, n, k),
                 n,
                 k,
                 torch.get_num_threads(),

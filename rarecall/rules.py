@@ -69,6 +69,7 @@ class MarginLoss(torch.autograd.Function):
         """
         (n, k), key_size = similarities.shape, memory.key_size
         similarities, query = similarities.contiguous(), query.contiguous()
+        mask = None if mask is None else mask.contiguous()
         slopes = torch.empty(n)
         positives = torch.empty(0 if newest is None else n, key_size)
         total, count = loaded().margin_loss(

@@ -163,6 +163,13 @@ class TestLoss:
             each[0]
         )
 
+    def test_a_mask_may_be_part_of_another(self, memory) -> None:
+        teach(memory, torch.eye(4), ids(5, 6, 7, 8))
+        recall, mask = memory(unit(4, 4)), torch.rand(8) < 0.5
+        mask[0] = True
+        expected = memory.loss(recall, ids(6, 6, 7, 7), mask=mask[::2].clone())
+        assert memory.loss(recall, ids(6, 6, 7, 7), mask=mask[::2]) == expected
+
     def test_where_no_query_adds_anything_it_is_zero_with_a_gradient_of_zero(self) -> None:
         memory = Memory(key_size=4, capacity=8)
         for target in (5, 6):  # an empty memory; then one in which nothing is wrong, and one without the value
