@@ -1,6 +1,6 @@
 """A small residual network for 28 x 28 drawings: our own, beside the paper's.
 
-It halves the image at once, so that a step costs a fifth of what the paper's network costs, and keeps the place of a
+It halves the image at once, so that a step costs about half of what the paper's network costs, and keeps the place of a
 stroke to the end: the last 4 x 4 pixels are not averaged but all connected to the query.
 """
 

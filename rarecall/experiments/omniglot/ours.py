@@ -30,7 +30,7 @@ class Ours(Recipe):
     """
 
     ways, shows = 64, 2
-    steps = 20_000
+    steps = 15_000
     learning_rate = 3e-3
     warm_up = 0.05
     weight_decay = 1e-2

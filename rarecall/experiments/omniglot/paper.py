@@ -56,7 +56,7 @@ class Paper(Recipe):
 class PaperWithSoftmax(Ours):
     """The paper's network by the recipe of ours."""
 
-    steps = 4_000
+    steps = 8_500
     learning_rate = 1e-3
     averaging = 0.995
     clip = 1.0

@@ -66,7 +66,7 @@ class Matching(Recipe):
     """Episodes of one drawing shown of each class; the others are asked."""
 
     ways, shows = 32, 3
-    steps = 5_000
+    steps = 12_000
     learning_rate = 2e-3
     full_context = False
 
