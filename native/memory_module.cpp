@@ -2,6 +2,7 @@
 #include "binding.h"
 #include "clock.h"
 #include "margin.h"
+#include "newest.h"
 #include "recall.h"
 #include "update.h"
 
@@ -178,9 +179,9 @@ PyMethodDef memory_methods[] = {
     {"weigh", weigh_, METH_VARARGS, "Sums keys up by weights: the gradient of a recall; see recall.h."},
     {"first_right_and_wrong", first_right_and_wrong_, METH_VARARGS, "Positive and negative; see margin.h."},
     {"plan", plan_, METH_VARARGS, "What an update does to the keys: (confirmed, missed, zeros); see update.h."},
-    {"link", change_chains<link>, METH_VARARGS, "Puts slots at the heads of their values' chains; see update.h."},
-    {"unlink", change_chains<unlink>, METH_VARARGS, "Takes slots out of their values' chains; see update.h."},
-    {"find_newest", find_newest_, METH_VARARGS, "Finds the newest slot of each value; see update.h."},
+    {"link", change_chains<link>, METH_VARARGS, "Puts slots at the heads of their values' chains; see newest.h."},
+    {"unlink", change_chains<unlink>, METH_VARARGS, "Takes slots out of their values' chains; see newest.h."},
+    {"find_newest", find_newest_, METH_VARARGS, "Finds the newest slot of each value; see newest.h."},
     {"oldest", oldest_, METH_VARARGS, "Finds the oldest live lines of the clock's log; see clock.h."},
     {"normalise", normalise_, METH_VARARGS, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."},
     {"normalise_gradient", normalise_gradient_, METH_VARARGS, "The gradient of that; see recall.h."},

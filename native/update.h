@@ -1,4 +1,4 @@
-// The paper's update, and which slot of a value was touched last.
+// The paper's update.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,3 @@ void plan(const Slots &memory, const float *queries, const int64_t *nearest, con
 // slots `written`, (missed_count,), after those.
 void write(const Plan &plan, const float *queries, const int64_t *targets, const int64_t *sources_given,
            const int64_t *written, int key_size, float *keys, int64_t *values, int64_t *sources);
-
-// The slots in chains by a hash of their value, the one that was touched last at the head.
-struct Chains {
-    int32_t *heads;           // (1 << bits,): a slot, or -1
-    int32_t *next, *previous; // (capacity,): slots, or -1
-    int bits;
-};
-
-// Puts slots, (count,), at the heads of their values' chains, one after the other.
-void link(const Chains &chains, const int64_t *values, const int64_t *slots, int64_t count);
-
-// Takes slots out of the chains of the values that they have now.
-void unlink(const Chains &chains, const int64_t *values, const int64_t *slots, int64_t count);
-
-// newest: (n,): for each target the slot of this value that was touched last, -1 where there is none; none that was founded
-// by the source that the query excludes. exclude: (n,), -1 for none, or null.
-void find_newest(const Chains &chains, const int64_t *values, const int64_t *sources, const int64_t *targets,
-                 const int64_t *exclude, int64_t n, int64_t *newest);
