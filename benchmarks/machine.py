@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+CODE = (":/benchmarks", ":/native", ":/rarecall")
+
 
 def provenance() -> dict[str, Any]:
     """The command, commit and machine of this run."""
@@ -30,14 +32,14 @@ def provenance() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit that runs, with a + where files differ from it."""
+    """The commit that runs, with a + where its code was changed since; results change as they are made."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno", *CODE) else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

@@ -19,6 +19,8 @@ class Settings:
     seed: int = 0
 
 
+# The columns of a table that say what a row is of.
+SETTING = {"workload": "workload", "size": "keys", "key_size": "numbers", "k": "k", "batch": "batch"}
 SHORT = Settings()
 LONG = Settings(
     sizes=(100_000, 500_000, 1_000_000, 5_000_000),

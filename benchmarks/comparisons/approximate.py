@@ -13,19 +13,14 @@ from torch import Tensor
 
 from benchmarks import workloads
 from benchmarks.peers import PEERS, Array, Peer, Setting, grid
-from benchmarks.settings import Settings
+from benchmarks.settings import SETTING, Settings
 from benchmarks.timing import Stopwatch
 from rarecall import ExactSearch, Memory
 from rarecall.search import AutoSearch
 from rarecall.search.lists import Lists
 
 TITLE = 'search="auto": times as fast as the best peer at a recall@1 of 0.95'
-COLUMNS = {
-    "workload": "workload",
-    "size": "keys",
-    "key_size": "numbers",
-    "k": "k",
-    "batch": "batch",
+COLUMNS = SETTING | {
     "best": "best peer",
     "search_step": "search + its update",
     "step": "recall + loss + update",

@@ -10,17 +10,12 @@ import faiss
 import torch
 
 from benchmarks import workloads
-from benchmarks.settings import Settings
+from benchmarks.settings import SETTING, Settings
 from benchmarks.timing import Stopwatch
 from rarecall import ExactSearch
 
 TITLE = "Exact search: times as fast as faiss.IndexFlatIP"
-COLUMNS = {
-    "workload": "workload",
-    "size": "keys",
-    "key_size": "numbers",
-    "k": "k",
-    "batch": "batch",
+COLUMNS = SETTING | {
     "search": "search",
     "recall": "memory(query)",
     "step": "whole step",

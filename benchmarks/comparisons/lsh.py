@@ -9,17 +9,12 @@ from typing import Any
 import torch
 
 from benchmarks import workloads
-from benchmarks.settings import Settings
+from benchmarks.settings import SETTING, Settings
 from benchmarks.timing import Stopwatch
 from rarecall import Memory
 
 TITLE = "LSH: times as fast as exact search, and its recall"
-COLUMNS = {
-    "workload": "workload",
-    "size": "keys",
-    "key_size": "numbers",
-    "k": "k",
-    "batch": "batch",
+COLUMNS = SETTING | {
     "search": "memory(query)",
     "step": "whole step",
     "recall@1": "recall@1",

@@ -10,17 +10,12 @@ import torch
 
 from benchmarks import workloads
 from benchmarks.comparisons.approximate import JUDGED, SETTLING, WANTED, judge, settle
-from benchmarks.settings import Settings
+from benchmarks.settings import SETTING, Settings
 from benchmarks.timing import Stopwatch
 from rarecall.search import AutoSearch
 
 TITLE = 'search="auto": time in a memory over the time in one of 500,000 keys'
-COLUMNS = {
-    "workload": "workload",
-    "size": "keys",
-    "key_size": "numbers",
-    "k": "k",
-    "batch": "batch",
+COLUMNS = SETTING | {
     "step": "recall + loss + update",
     "search_step": "search + its update",
     "recall@1": "recall@1",
