@@ -3,28 +3,35 @@
 
 #include <cstdint>
 
+#include "newest.h"
+#include "recall.h"
+
 // One row for each of n queries.
-struct Margin {
+struct Asked {
+    const float *queries;       // (n, key_size)
     const float *similarities;  // (n, k)
-    const int64_t *columns;     // (n, 2): the first right neighbour and the first wrong one, -1 where there is none
-    const int64_t *newest;      // (n,): a slot to take for the right one where there is none, or -1; null where not needed
-    const uint8_t *mask;        // (n,): 0 where a query takes no part; null where all do
+    const int64_t *values;      // (n, k)
+    const int64_t *exclude;     // (n,), -1 for none, or null
     int64_t n, k;
-    int key_size;
 };
 
-// Finds the columns in values, (n, k).
-void first_right_and_wrong(const int64_t *values, const int64_t *targets, int64_t n, int64_t k, int64_t *columns);
-
-struct Total {
-    double sum;     // of relu(negative - positive + margin)
-    int64_t count;  // of the queries that have a positive and a negative
+// What the gradient of the loss needs, one row for each query.
+struct Kept {
+    int64_t *columns;  // (n, 2): the first right neighbour and the first wrong one, -1 where there is none
+    float *slopes;     // (n,): 1 where the query adds to the loss, else 0
+    float *positives;  // (n, key_size): where no neighbour is right, the key that takes its place
 };
 
-// slopes, (n,): 1 where a query adds to the loss, else 0. positives, (n, key_size): the keys of `newest`, where taken.
-Total margin_loss(const Margin &margin, const float *queries, const float *keys, float alpha, float *slopes,
-                  float *positives);
+struct Loss {
+    double sum;      // of relu(negative - positive + margin)
+    int64_t count;   // of the queries that have a positive and a negative
+    int64_t newest;  // of these, those without a right neighbour; -1 where there is one and no chains were given
+};
 
-// The gradients of the sum, times `by`: of the similarities, (n, k), and of the queries, (n, key_size); both are 0 before.
-void margin_gradient(const Margin &margin, const float *slopes, const float *positives, float by, float *similarities,
-                     float *queries);
+// targets: (n,). mask: (n,), 0 where a query takes no part, or null where all do. chains: null until they are needed.
+Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets, const uint8_t *mask,
+                 const Chains *chains, float margin, const Kept &kept);
+
+// The gradients of the sum, times `by`: of the similarities, (n, k), and of the queries, (n, key_size), or null where all
+// have a right neighbour; both are 0 before.
+void margin_gradient(const Kept &kept, int64_t n, int64_t k, int key_size, float by, float *similarities, float *queries);

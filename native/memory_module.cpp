@@ -1,4 +1,6 @@
 // The part of the Python module that Memory itself uses; see module.cpp.
+#include <algorithm>
+
 #include "binding.h"
 #include "clock.h"
 #include "margin.h"
@@ -26,17 +28,23 @@ PyObject *recall_(PyObject *, PyObject *args) {
     });
 }
 
-PyObject *weigh_(PyObject *, PyObject *args) {
-    unsigned long long keys, changed, before, slots, weights, gradient;
+PyObject *recall_gradient_(PyObject *, PyObject *args) {
+    unsigned long long keys, changed, before, slots, weights, units, inverse_lengths, of_units, of_similarities, of_weights,
+        of_queries;
     long long count, n, k;
     int key_size, threads;
-    if (!PyArg_ParseTuple(args, "KiKKLKKLLiK", &keys, &key_size, &changed, &before, &count, &slots, &weights, &n, &k,
-                          &threads, &gradient))
+    float inverse_temperature;
+    if (!PyArg_ParseTuple(args, "KiKKLKKKKLLKKKfiK", &keys, &key_size, &changed, &before, &count, &slots, &weights, &units,
+                          &inverse_lengths, &n, &k, &of_units, &of_similarities, &of_weights, &inverse_temperature,
+                          &threads, &of_queries))
         return nullptr;
     const Slots memory{pointer<float>(keys), nullptr, nullptr, key_size};
+    const Recalled recalled{pointer<int64_t>(slots), pointer<float>(weights), pointer<float>(units),
+                            pointer<float>(inverse_lengths), n, k};
+    const Gradients of{pointer<float>(of_units), pointer<float>(of_similarities), pointer<float>(of_weights)};
     return compute([&] {
-        weigh(memory, {pointer<int64_t>(changed), pointer<float>(before), count}, pointer<int64_t>(slots),
-              pointer<float>(weights), n, k, threads, pointer<float>(gradient));
+        recall_gradient(memory, {pointer<int64_t>(changed), pointer<float>(before), count}, recalled, of,
+                        inverse_temperature, threads, pointer<float>(of_queries));
     });
 }
 
@@ -50,43 +58,40 @@ PyObject *normalise_(PyObject *, PyObject *args) {
     });
 }
 
-PyObject *normalise_gradient_(PyObject *, PyObject *args) {
-    unsigned long long units, inverse_lengths, of_units, of_vectors;
-    long long n;
-    int size;
-    if (!PyArg_ParseTuple(args, "KKKLiK", &units, &inverse_lengths, &of_units, &n, &size, &of_vectors)) return nullptr;
-    return compute([&] {
-        normalise_gradient(pointer<float>(units), pointer<float>(inverse_lengths), pointer<float>(of_units), n, size,
-                           pointer<float>(of_vectors));
-    });
-}
+// The chains of a memory, or none where heads is 0.
+struct MaybeChains {
+    unsigned long long heads = 0, next = 0, previous = 0;
+    int bits = 0;
+    Chains chains{};
 
-PyObject *first_right_and_wrong_(PyObject *, PyObject *args) {
-    unsigned long long values, targets, columns;
-    long long n, k;
-    if (!PyArg_ParseTuple(args, "KKLLK", &values, &targets, &n, &k, &columns)) return nullptr;
-    return compute([&] {
-        first_right_and_wrong(pointer<int64_t>(values), pointer<int64_t>(targets), n, k, pointer<int64_t>(columns));
-    });
-}
+    const Chains *get() {
+        chains = {pointer<int32_t>(heads), pointer<int32_t>(next), pointer<int32_t>(previous), bits};
+        return heads ? &chains : nullptr;
+    }
+};
 
 PyObject *margin_loss_(PyObject *, PyObject *args) {
-    unsigned long long similarities, columns, newest, mask, queries, keys, slopes, positives;
+    unsigned long long keys, values, sources, queries, similarities, of_neighbours, exclude, targets, mask, columns, slopes,
+        positives;
     long long n, k;
     int key_size;
-    float alpha;
-    if (!PyArg_ParseTuple(args, "KKKKLLiKKfKK", &similarities, &columns, &newest, &mask, &n, &k, &key_size, &queries,
-                          &keys, &alpha, &slopes, &positives))
+    float margin;
+    MaybeChains chains;
+    if (!PyArg_ParseTuple(args, "KKKiKKKKLLKK(KKKi)fKKK", &keys, &values, &sources, &key_size, &queries, &similarities,
+                          &of_neighbours, &exclude, &n, &k, &targets, &mask, &chains.heads, &chains.next,
+                          &chains.previous, &chains.bits, &margin, &columns, &slopes, &positives))
         return nullptr;
-    const Margin margin{pointer<float>(similarities), pointer<int64_t>(columns), pointer<int64_t>(newest),
-                        pointer<uint8_t>(mask), n, k, key_size};
-    Total total{};
+    const Slots memory{pointer<float>(keys), pointer<int64_t>(values), pointer<int64_t>(sources), key_size};
+    const Asked asked{pointer<float>(queries), pointer<float>(similarities), pointer<int64_t>(of_neighbours),
+                      pointer<int64_t>(exclude), n, k};
+    Loss loss{};
     PyObject *done = compute([&] {
-        total = margin_loss(margin, pointer<float>(queries), pointer<float>(keys), alpha, pointer<float>(slopes),
-                            pointer<float>(positives));
+        loss = margin_loss(memory, asked, pointer<int64_t>(targets), pointer<uint8_t>(mask), chains.get(), margin,
+                           {pointer<int64_t>(columns), pointer<float>(slopes), pointer<float>(positives)});
     });
     Py_XDECREF(done);
-    return done ? Py_BuildValue("dL", total.sum, static_cast<long long>(total.count)) : nullptr;
+    return done ? Py_BuildValue("dLL", loss.sum, static_cast<long long>(loss.count), static_cast<long long>(loss.newest))
+                : nullptr;
 }
 
 PyObject *margin_gradient_(PyObject *, PyObject *args) {
@@ -94,99 +99,92 @@ PyObject *margin_gradient_(PyObject *, PyObject *args) {
     long long n, k;
     int key_size;
     float by;
-    if (!PyArg_ParseTuple(args, "KLLiKKfKK", &columns, &n, &k, &key_size, &slopes, &positives, &by, &similarities,
+    if (!PyArg_ParseTuple(args, "KKKLLifKK", &columns, &slopes, &positives, &n, &k, &key_size, &by, &similarities,
                           &queries))
         return nullptr;
-    const Margin margin{nullptr, pointer<int64_t>(columns), nullptr, nullptr, n, k, key_size};
+    const Kept kept{pointer<int64_t>(columns), pointer<float>(slopes), pointer<float>(positives)};
     return compute([&] {
-        margin_gradient(margin, pointer<float>(slopes), pointer<float>(positives), by, pointer<float>(similarities),
-                        pointer<float>(queries));
+        margin_gradient(kept, n, k, key_size, by, pointer<float>(similarities), pointer<float>(queries));
     });
-}
-
-PyObject *plan_(PyObject *, PyObject *args) {
-    unsigned long long keys, queries, nearest, answers, targets, confirmed, new_keys, missed;
-    long long n;
-    int key_size;
-    if (!PyArg_ParseTuple(args, "KiKKKKLKKK", &keys, &key_size, &queries, &nearest, &answers, &targets, &n, &confirmed,
-                          &new_keys, &missed))
-        return nullptr;
-    const Slots memory{pointer<float>(keys), nullptr, nullptr, key_size};
-    Plan made{pointer<int64_t>(confirmed), pointer<float>(new_keys), pointer<int64_t>(missed), 0, 0, 0};
-    PyObject *done = compute([&] {
-        plan(memory, pointer<float>(queries), pointer<int64_t>(nearest), pointer<int64_t>(answers),
-             pointer<int64_t>(targets), n, made);
-    });
-    Py_XDECREF(done);
-    return done ? Py_BuildValue("LLL", static_cast<long long>(made.confirmed_count),
-                                static_cast<long long>(made.missed_count), static_cast<long long>(made.zeros))
-                : nullptr;
 }
 
 template <void (*change)(const Chains &, const int64_t *, const int64_t *, int64_t)>
 PyObject *change_chains(PyObject *, PyObject *args) {
-    unsigned long long heads, next, previous, values, slots;
+    unsigned long long values, slots;
     long long count;
-    int bits;
-    if (!PyArg_ParseTuple(args, "KKKiKKL", &heads, &next, &previous, &bits, &values, &slots, &count)) return nullptr;
-    const Chains chains{pointer<int32_t>(heads), pointer<int32_t>(next), pointer<int32_t>(previous), bits};
-    return compute([&] { change(chains, pointer<int64_t>(values), pointer<int64_t>(slots), count); });
+    MaybeChains chains;
+    if (!PyArg_ParseTuple(args, "(KKKi)KKL", &chains.heads, &chains.next, &chains.previous, &chains.bits, &values, &slots,
+                          &count))
+        return nullptr;
+    return compute([&] { change(*chains.get(), pointer<int64_t>(values), pointer<int64_t>(slots), count); });
 }
 
-PyObject *find_newest_(PyObject *, PyObject *args) {
-    unsigned long long heads, next, previous, values, sources, targets, exclude, newest;
+PyObject *newest_(PyObject *, PyObject *args) {
+    unsigned long long values, sources, targets, exclude, slots;
     long long n;
-    int bits;
-    if (!PyArg_ParseTuple(args, "KKKiKKKKLK", &heads, &next, &previous, &bits, &values, &sources, &targets, &exclude, &n,
-                          &newest))
+    MaybeChains chains;
+    if (!PyArg_ParseTuple(args, "(KKKi)KKKKLK", &chains.heads, &chains.next, &chains.previous, &chains.bits, &values,
+                          &sources, &targets, &exclude, &n, &slots))
         return nullptr;
-    const Chains chains{pointer<int32_t>(heads), pointer<int32_t>(next), pointer<int32_t>(previous), bits};
+    const int64_t *excluded = pointer<int64_t>(exclude);
     return compute([&] {
-        find_newest(chains, pointer<int64_t>(values), pointer<int64_t>(sources), pointer<int64_t>(targets),
-                    pointer<int64_t>(exclude), n, pointer<int64_t>(newest));
+        for (int64_t i = 0; i < n; i++)
+            pointer<int64_t>(slots)[i] = newest(*chains.get(), pointer<int64_t>(values), pointer<int64_t>(sources),
+                                                pointer<int64_t>(targets)[i], excluded ? excluded[i] : -1);
     });
 }
 
-PyObject *write_(PyObject *, PyObject *args) {
-    unsigned long long confirmed, new_keys, missed, queries, targets, sources_given, written, keys, values, sources;
-    long long confirmed_count, missed_count;
+PyObject *least_(PyObject *, PyObject *args) {
+    unsigned long long numbers;
+    long long n;
+    if (!PyArg_ParseTuple(args, "KL", &numbers, &n)) return nullptr;
+    const int64_t *first = pointer<int64_t>(numbers);
+    return PyLong_FromLongLong(n ? *std::min_element(first, first + n) : 0);
+}
+
+PyObject *update_(PyObject *, PyObject *args) {
+    unsigned long long keys, values, sources, times, log_slots, log_times, holes, queries, nearest, answers, targets, given,
+        seed, touched, before;
+    long long lines, head, tail, used, capacity, hole_count, now, stride, n;
     int key_size;
-    if (!PyArg_ParseTuple(args, "KKLKLKKKKiKKK", &confirmed, &new_keys, &confirmed_count, &missed, &missed_count,
-                          &queries, &targets, &sources_given, &written, &key_size, &keys, &values, &sources))
+    double age_noise;
+    MaybeChains chains;
+    if (!PyArg_ParseTuple(args, "KKKi(KKKLLLLLKLL)(KKKi)KKKLKKLdKKK", &keys, &values, &sources, &key_size, &times,
+                          &log_slots, &log_times, &lines, &head, &tail, &used, &capacity, &holes, &hole_count, &now,
+                          &chains.heads, &chains.next, &chains.previous, &chains.bits, &queries, &nearest, &answers,
+                          &stride, &targets, &given, &n, &age_noise, &seed, &touched, &before))
         return nullptr;
-    const Plan plan{pointer<int64_t>(confirmed), pointer<float>(new_keys), pointer<int64_t>(missed), confirmed_count,
-                    missed_count, 0};
-    return compute([&] {
-        write(plan, pointer<float>(queries), pointer<int64_t>(targets), pointer<int64_t>(sources_given),
-              pointer<int64_t>(written), key_size, pointer<float>(keys), pointer<int64_t>(values),
-              pointer<int64_t>(sources));
+    const Changing memory{pointer<float>(keys), pointer<int64_t>(values), pointer<int64_t>(sources), key_size,
+                          chains.get()};
+    Clock clock{pointer<int64_t>(times), pointer<int64_t>(log_slots), pointer<int64_t>(log_times), lines, head, tail, used,
+                capacity, pointer<int64_t>(holes), hole_count, now};
+    const Batch batch{pointer<float>(queries), pointer<int64_t>(nearest), pointer<int64_t>(answers), stride,
+                      pointer<int64_t>(targets), pointer<int64_t>(given), n};
+    Updated updated{};
+    PyObject *done = compute([&] {
+        updated = update(memory, clock, batch, age_noise, seed, pointer<int64_t>(touched), pointer<float>(before));
     });
-}
-
-PyObject *oldest_(PyObject *, PyObject *args) {
-    unsigned long long touched, slots, times, lines;
-    long long head, tail, count, reach, room;
-    if (!PyArg_ParseTuple(args, "KKKLLLLKL", &touched, &slots, &times, &head, &tail, &count, &reach, &lines, &room))
-        return nullptr;
-    const Log log{pointer<int64_t>(touched), pointer<int64_t>(slots), pointer<int64_t>(times)};
-    return compute([&] { return oldest(log, head, tail, count, reach, pointer<int64_t>(lines), room); });
+    Py_XDECREF(done);
+    return done ? Py_BuildValue("LLL(LLLLi)", static_cast<long long>(updated.zeros),
+                                static_cast<long long>(updated.missed), static_cast<long long>(updated.touched),
+                                static_cast<long long>(clock.head), static_cast<long long>(clock.tail),
+                                static_cast<long long>(clock.used), static_cast<long long>(clock.hole_count),
+                                static_cast<int>(updated.logged))
+                : nullptr;
 }
 
 }  // namespace
 
 PyMethodDef memory_methods[] = {
+    {"normalise", normalise_, METH_VARARGS, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."},
     {"recall", recall_, METH_VARARGS, "Scores, sorts and weighs the slots that a search found; see recall.h."},
-    {"weigh", weigh_, METH_VARARGS, "Sums keys up by weights: the gradient of a recall; see recall.h."},
-    {"first_right_and_wrong", first_right_and_wrong_, METH_VARARGS, "Positive and negative; see margin.h."},
-    {"plan", plan_, METH_VARARGS, "What an update does to the keys: (confirmed, missed, zeros); see update.h."},
+    {"recall_gradient", recall_gradient_, METH_VARARGS, "The gradient of both; see recall.h."},
+    {"margin_loss", margin_loss_, METH_VARARGS, "(sum, count, newest) of the loss; see margin.h."},
+    {"margin_gradient", margin_gradient_, METH_VARARGS, "The gradient of that; see margin.h."},
     {"link", change_chains<link>, METH_VARARGS, "Puts slots at the heads of their values' chains; see newest.h."},
     {"unlink", change_chains<unlink>, METH_VARARGS, "Takes slots out of their values' chains; see newest.h."},
-    {"find_newest", find_newest_, METH_VARARGS, "Finds the newest slot of each value; see newest.h."},
-    {"oldest", oldest_, METH_VARARGS, "Finds the oldest live lines of the clock's log; see clock.h."},
-    {"normalise", normalise_, METH_VARARGS, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."},
-    {"normalise_gradient", normalise_gradient_, METH_VARARGS, "The gradient of that; see recall.h."},
-    {"margin_loss", margin_loss_, METH_VARARGS, "(sum, count) of the loss; see margin.h."},
-    {"margin_gradient", margin_gradient_, METH_VARARGS, "The gradient of that; see margin.h."},
-    {"write", write_, METH_VARARGS, "Writes what was planned; see update.h."},
+    {"newest", newest_, METH_VARARGS, "Finds the newest slot of each value; see newest.h."},
+    {"least", least_, METH_VARARGS, "The least of some numbers, or 0."},
+    {"update", update_, METH_VARARGS, "(zeros, missed, touched, clock) of an update; see update.h."},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -29,14 +29,9 @@ void unlink(const Chains &chains, const int64_t *values, const int64_t *slots, i
     }
 }
 
-void find_newest(const Chains &chains, const int64_t *values, const int64_t *sources, const int64_t *targets,
-                 const int64_t *exclude, int64_t n, int64_t *newest) {
-    for (int64_t i = 0; i < n; i++) {
-        int32_t slot = head(chains, targets[i]);
-        auto fits = [&] {
-            return values[slot] == targets[i] && !(exclude && exclude[i] >= 0 && exclude[i] == sources[slot]);
-        };
-        while (slot >= 0 && !fits()) slot = chains.next[slot];
-        newest[i] = slot;
-    }
+int64_t newest(const Chains &chains, const int64_t *values, const int64_t *sources, int64_t value, int64_t excluded) {
+    int32_t slot = head(chains, value);
+    auto fits = [&] { return values[slot] == value && !(excluded >= 0 && excluded == sources[slot]); };
+    while (slot >= 0 && !fits()) slot = chains.next[slot];
+    return slot;
 }

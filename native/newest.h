@@ -16,7 +16,5 @@ void link(const Chains &chains, const int64_t *values, const int64_t *slots, int
 // Takes slots out of the chains of the values that they have now.
 void unlink(const Chains &chains, const int64_t *values, const int64_t *slots, int64_t count);
 
-// newest: (n,): for each target the slot of this value that was touched last, -1 where there is none; none that was founded
-// by the source that the query excludes. exclude: (n,), -1 for none, or null.
-void find_newest(const Chains &chains, const int64_t *values, const int64_t *sources, const int64_t *targets,
-                 const int64_t *exclude, int64_t n, int64_t *newest);
+// The slot of this value that was touched last and was not founded by the source `excluded` (-1: none), or -1.
+int64_t newest(const Chains &chains, const int64_t *values, const int64_t *sources, int64_t value, int64_t excluded);

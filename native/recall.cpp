@@ -27,6 +27,7 @@ inline void prefetch(const float *key, int key_size) {
 struct Scored {
     uint64_t order;
 
+    Scored() = default;
     Scored(float similarity, int64_t slot) {
         uint32_t bits;
         std::memcpy(&bits, &similarity, sizeof bits);
@@ -44,6 +45,24 @@ struct Scored {
     bool operator<(const Scored &other) const { return order < other.order; }
 };
 
+// Sorts by `order`, in ascending order; other: room for as many. By the upper 24 bits of the similarity first, a byte at a
+// time, which has no branches to guess; few are equal in these.
+void sort(std::vector<Scored> &scored, std::vector<Scored> &other) {
+    const size_t n = scored.size();
+    other.resize(n);
+    for (int shift = 40; shift < 64; shift += 8) {
+        uint32_t starts[257] = {};
+        for (const Scored &each : scored) starts[(each.order >> shift & 255) + 1]++;
+        for (int digit = 0; digit < 255; digit++) starts[digit + 1] += starts[digit];
+        for (const Scored &each : scored) other[starts[each.order >> shift & 255]++] = each;
+        scored.swap(other);
+    }
+    for (size_t first = 0, last; first < n; first = last) {
+        for (last = first + 1; last < n && scored[last].order >> 40 == scored[first].order >> 40; last++) continue;
+        if (last > first + 1) std::sort(scored.begin() + first, scored.begin() + last);
+    }
+}
+
 }  // namespace
 
 void recall(const Slots &memory, const float *queries, int64_t n, const int64_t *found, int64_t m,
@@ -54,11 +73,11 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
     threads = worth(n * m * size, threads);
     struct Room {
         std::vector<int64_t> slots;
-        std::vector<Scored> scored;
+        std::vector<Scored> scored, other;
     };
     std::vector<Room> rooms(threads);
     parallel(n, threads, [&](int64_t row, int thread) {
-        auto &[slots, scored] = rooms[thread];
+        auto &[slots, scored, other] = rooms[thread];
         slots.clear();
         const bool excludes = exclude && exclude[row] >= 0;
         for (int64_t j = 0; j < m; j++) {
@@ -74,7 +93,7 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
             const float similarity = dot(queries + row * size, memory.keys + slots[j] * size, size);
             scored.emplace_back(similarity == 0 ? 0.0f : similarity, slots[j]);  // -0 is 0
         }
-        std::sort(scored.begin(), scored.end());
+        sort(scored, other);
 
         int64_t *into = neighbours.slots + row * k, *values = neighbours.values + row * k;
         float *similarities = neighbours.similarities + row * k, *weights = neighbours.weights + row * k;
@@ -94,24 +113,6 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
     });
 }
 
-void weigh(const Slots &memory, const Before &before, const int64_t *slots, const float *weights, int64_t n, int64_t k,
-           int threads, float *gradient) {
-    const int size = memory.key_size;
-    auto key = [&](int64_t slot) {
-        const int64_t *end = before.slots + before.count, *at = std::lower_bound(before.slots, end, slot);
-        return at != end && *at == slot ? before.keys + (at - before.slots) * size : memory.keys + slot * size;
-    };
-    parallel(n, worth(n * k * size, threads), [&](int64_t row, int) {
-        float *sum = gradient + row * size;
-        std::fill(sum, sum + size, 0.0f);
-        for (int64_t j = row * k; j < (row + 1) * k; j++) {
-            if (weights[j] == 0 || slots[j] < 0) continue;
-            const float *of = key(slots[j]);
-            for (int i = 0; i < size; i++) sum[i] += weights[j] * of[i];
-        }
-    });
-}
-
 int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths) {
     int64_t bad = 0;
     for (int64_t row = 0; row < n; row++) {
@@ -126,12 +127,32 @@ int64_t normalise(const float *vectors, int64_t n, int size, float *units, float
     return bad;
 }
 
-void normalise_gradient(const float *units, const float *inverse_lengths, const float *of_units, int64_t n, int size,
-                        float *of_vectors) {
-    for (int64_t row = 0; row < n; row++) {
-        const float *unit = units + row * size, *of_unit = of_units + row * size;
-        const float along = kernels().dot(unit, of_unit, size);
-        for (int i = 0; i < size; i++)
-            of_vectors[row * size + i] = (of_unit[i] - along * unit[i]) * inverse_lengths[row];
-    }
+void recall_gradient(const Slots &memory, const Before &before, const Recalled &recalled, const Gradients &of,
+                     float inverse_temperature, int threads, float *of_queries) {
+    const int size = memory.key_size;
+    const int64_t k = recalled.k;
+    auto key = [&](int64_t slot) {
+        const int64_t *end = before.slots + before.count, *at = std::lower_bound(before.slots, end, slot);
+        return at != end && *at == slot ? before.keys + (at - before.slots) * size : memory.keys + slot * size;
+    };
+    parallel(recalled.n, worth(recalled.n * k * size, threads), [&](int64_t row, int) {
+        const float *unit = recalled.units + row * size, *weights = recalled.weights + row * k;
+        const float *of_weights = of.weights ? of.weights + row * k : nullptr;
+        float *sum = of_queries + row * size;
+        if (of.units)
+            std::copy_n(of.units + row * size, size, sum);
+        else
+            std::fill_n(sum, size, 0.0f);
+        float mean = 0;  // of the gradients of the weights, as the softmax weighs them
+        for (int64_t j = 0; of_weights && j < k; j++) mean += weights[j] * of_weights[j];
+        for (int64_t j = 0; j < k && recalled.slots[row * k + j] >= 0; j++) {  // there are none after -1
+            float of_similarity = of.similarities ? of.similarities[row * k + j] : 0;
+            if (of_weights) of_similarity += inverse_temperature * weights[j] * (of_weights[j] - mean);
+            if (of_similarity == 0) continue;
+            const float *its_key = key(recalled.slots[row * k + j]);
+            for (int i = 0; i < size; i++) sum[i] += of_similarity * its_key[i];
+        }
+        const float along = kernels().dot(unit, sum, size);
+        for (int i = 0; i < size; i++) sum[i] = (sum[i] - along * unit[i]) * recalled.inverse_lengths[row];
+    });
 }

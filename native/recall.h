@@ -31,14 +31,25 @@ struct Before {
     int64_t count;
 };
 
-// gradient, (n, key_size): the sum over j of weights[i, j] * key of slots[i, j], as that key was before it changed.
-void weigh(const Slots &memory, const Before &before, const int64_t *slots, const float *weights, int64_t n, int64_t k,
-           int threads, float *gradient);
-
 // Makes vectors, (n, size), of length 1; zero vectors stay zero. inverse_lengths, (n,): by what each was multiplied (2 for a
 // zero vector, so that it has a gradient by which to leave). Returns how many numbers are nan or infinite.
 int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths);
 
-// The gradient of the vectors from that of the units, all (n, size).
-void normalise_gradient(const float *units, const float *inverse_lengths, const float *of_units, int64_t n, int size,
-                        float *of_vectors);
+// What the gradient of a recall of n queries starts from.
+struct Recalled {
+    const int64_t *slots;          // (n, k)
+    const float *weights;          // (n, k)
+    const float *units;            // (n, key_size): the normalised queries
+    const float *inverse_lengths;  // (n,)
+    int64_t n, k;
+};
+
+// Of what became of the recall: each may be null, for 0.
+struct Gradients {
+    const float *units;                    // (n, key_size)
+    const float *similarities, *weights;  // (n, k)
+};
+
+// The gradient of the queries before they were normalised, (n, key_size).
+void recall_gradient(const Slots &memory, const Before &before, const Recalled &recalled, const Gradients &of,
+                     float inverse_temperature, int threads, float *of_queries);

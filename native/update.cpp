@@ -9,53 +9,78 @@ namespace {
 // The sum of a key and the queries that confirm it has no direction if it is shorter than this; as in rarecall/rules.py.
 constexpr double CANCELLED = 1e-6;
 
-}  // namespace
+struct Plan {
+    std::vector<int64_t> confirmed;  // the slots whose answer was right, ascending
+    std::vector<float> keys;         // what becomes of their keys
+    std::vector<int64_t> missed;     // the queries that need a slot of their own
+    std::vector<int64_t> written;    // and these slots
+    std::vector<int64_t> right;      // the queries whose answer was right
+    std::vector<double> sum;
+};
 
-void plan(const Slots &memory, const float *queries, const int64_t *nearest, const int64_t *answers,
-          const int64_t *targets, int64_t n, Plan &plan) {
-    const int size = memory.key_size;
-    std::vector<int64_t> right;
-    plan.confirmed_count = plan.missed_count = plan.zeros = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const float *query = queries + i * size;
-        plan.zeros += std::all_of(query, query + size, [](float x) { return x == 0; });
-        if (answers[i] == targets[i]) {
-            right.push_back(i);
-        } else {
-            plan.missed[plan.missed_count++] = i;
-        }
-    }
+// What an update does to the keys, before anything is changed.
+void make(Plan &plan, const float *keys, int size, const Batch &batch) {
+    auto nearest = [&](int64_t i) { return batch.nearest[i * batch.stride]; };
+    auto &[confirmed, new_keys, missed, written, right, sum] = plan;
+    for (auto *each : {&confirmed, &missed, &written, &right}) each->clear();
+    new_keys.clear();
+    for (int64_t i = 0; i < batch.n; i++)
+        (batch.answers[i * batch.stride] == batch.targets[i] ? right : missed).push_back(i);
     // By slot; of one slot in the order of the queries, so that a sum is always the same.
     std::sort(right.begin(), right.end(),
-              [&](int64_t a, int64_t b) { return nearest[a] != nearest[b] ? nearest[a] < nearest[b] : a < b; });
-    std::vector<double> sum(size);
+              [&](int64_t a, int64_t b) { return nearest(a) != nearest(b) ? nearest(a) < nearest(b) : a < b; });
     for (size_t first = 0, last; first < right.size(); first = last) {
-        const int64_t slot = nearest[right[first]];
-        const float *key = memory.keys + slot * size;
-        std::copy(key, key + size, sum.begin());
-        for (last = first; last < right.size() && nearest[right[last]] == slot; last++)
-            for (int i = 0; i < size; i++) sum[i] += queries[right[last] * size + i];
+        const int64_t slot = nearest(right[first]);
+        const float *key = keys + slot * size;
+        sum.assign(key, key + size);
+        for (last = first; last < right.size() && nearest(right[last]) == slot; last++)
+            for (int i = 0; i < size; i++) sum[i] += batch.queries[right[last] * size + i];
         double square = 0;
         for (double x : sum) square += x * x;
         const double length = std::sqrt(square);
-        float *into = plan.keys + plan.confirmed_count * size;
         // A query opposite to the key it confirms cancels it; such a sum has no direction, and the key stays.
-        if (length < CANCELLED)
-            std::copy(key, key + size, into);
-        else
-            for (int i = 0; i < size; i++) into[i] = static_cast<float>(sum[i] / length);
-        plan.confirmed[plan.confirmed_count++] = slot;
+        for (int i = 0; i < size; i++)
+            new_keys.push_back(length < CANCELLED ? key[i] : static_cast<float>(sum[i] / length));
+        confirmed.push_back(slot);
     }
 }
 
-void write(const Plan &plan, const float *queries, const int64_t *targets, const int64_t *sources_given,
-           const int64_t *written, int key_size, float *keys, int64_t *values, int64_t *sources) {
-    for (int64_t i = 0; i < plan.confirmed_count; i++)
-        std::copy_n(plan.keys + i * key_size, key_size, keys + plan.confirmed[i] * key_size);
-    for (int64_t i = 0; i < plan.missed_count; i++) {
-        const int64_t slot = written[i], row = plan.missed[i];
-        std::copy_n(queries + row * key_size, key_size, keys + slot * key_size);
-        values[slot] = targets[row];
-        sources[slot] = sources_given ? sources_given[row] : -1;
+int64_t zeros(const Batch &batch, int size) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < batch.n; i++)
+        count += std::all_of(batch.queries + i * size, batch.queries + (i + 1) * size, [](float x) { return x == 0; });
+    return count;
+}
+
+}  // namespace
+
+Updated update(const Changing &memory, Clock &clock, const Batch &batch, double age_noise, uint64_t seed, int64_t *touched,
+               float *before) {
+    const int size = memory.key_size;
+    thread_local Plan plan;
+    make(plan, memory.keys, size, batch);
+    Updated updated{zeros(batch, size), static_cast<int64_t>(plan.missed.size()), 0, true};
+    if (updated.zeros || updated.missed > clock.capacity) return updated;
+
+    clock.now++;
+    choose(clock, plan.confirmed, updated.missed, age_noise, seed, plan.written);
+    int64_t *end = std::copy(plan.confirmed.begin(), plan.confirmed.end(), touched);
+    end = std::copy(plan.written.begin(), plan.written.end(), end);
+    std::sort(touched, end);
+    updated.touched = std::unique(touched, end) - touched;
+    if (before)
+        for (int64_t i = 0; i < updated.touched; i++) std::copy_n(memory.keys + touched[i] * size, size, before + i * size);
+    if (memory.chains) unlink(*memory.chains, memory.values, touched, updated.touched);
+
+    for (size_t i = 0; i < plan.confirmed.size(); i++)
+        std::copy_n(&plan.keys[i * size], size, memory.keys + plan.confirmed[i] * size);
+    for (size_t i = 0; i < plan.missed.size(); i++) {
+        const int64_t slot = plan.written[i], row = plan.missed[i];
+        std::copy_n(batch.queries + row * size, size, memory.keys + slot * size);
+        memory.values[slot] = batch.targets[row];
+        memory.sources[slot] = batch.sources ? batch.sources[row] : -1;
     }
+    updated.logged = touch(clock, touched, updated.touched);
+    if (memory.chains) link(*memory.chains, memory.values, touched, updated.touched);
+    return updated;
 }

@@ -3,21 +3,34 @@
 
 #include <cstdint>
 
-#include "recall.h"
+#include "clock.h"
+#include "newest.h"
 
-// What an update does to the keys, before anything is changed.
-struct Plan {
-    int64_t *confirmed;  // (n,): the slots whose answer was right, ascending
-    float *keys;         // (n, key_size): what becomes of their keys
-    int64_t *missed;     // (n,): the queries that need a slot of their own
-    int64_t confirmed_count, missed_count, zeros;  // zeros: queries without a direction
+// All of a memory that an update changes.
+struct Changing {
+    float *keys;                // (capacity, key_size)
+    int64_t *values, *sources;  // (capacity,)
+    int key_size;
+    const Chains *chains;  // or null
 };
 
-// nearest: (n,), the slot of each query's answer; answers and targets: (n,), its value and the right one.
-void plan(const Slots &memory, const float *queries, const int64_t *nearest, const int64_t *answers,
-          const int64_t *targets, int64_t n, Plan &plan);
+// The batch: n queries, (n, key_size), and what is known of each, (n,).
+struct Batch {
+    const float *queries;
+    const int64_t *nearest, *answers;  // the slot of its answer, and that slot's value: every stride-th
+    int64_t stride;
+    const int64_t *targets, *sources;  // the right value, and the example's id; sources may be null
+    int64_t n;
+};
 
-// Writes what was planned: the keys of the confirmed slots, and the missed queries with their targets and sources to the
-// slots `written`, (missed_count,), after those.
-void write(const Plan &plan, const float *queries, const int64_t *targets, const int64_t *sources_given,
-           const int64_t *written, int key_size, float *keys, int64_t *values, int64_t *sources);
+struct Updated {
+    int64_t zeros, missed;  // queries without a direction, and those that need a slot of their own
+    int64_t touched;        // slots confirmed and written
+    bool logged;
+};
+
+// Confirms the slots whose answer was right, and writes the other queries to slots of their own; where a slot is both, it is
+// written. Where a query is a zero vector, or more miss than there are slots, nothing is done. The slots touched go to
+// `touched`, (n,), ascending, and their keys as they were to `before`, (n, key_size), unless it is null.
+Updated update(const Changing &memory, Clock &clock, const Batch &batch, double age_noise, uint64_t seed, int64_t *touched,
+               float *before);

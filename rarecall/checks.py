@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rarecall.native import extension
+
 
 def check_query(query: Tensor, key_size: int) -> None:
     """Expects numbers of a floating type, (..., key_size)."""
@@ -35,17 +37,37 @@ def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
             f"Got {name} of shape {tuple(ids.shape)}; expected {tuple(shape)}, one for each query: the query's shape "
             "without its last dimension."
         )
-    if ids.numel() and int(ids.min()) < at_least:
-        raise ValueError(f"Got {name} with {int(ids.min())} in it; expected {at_least} or greater.")
+    least = _least(ids)
+    if least < at_least and ids.numel():
+        raise ValueError(f"Got {name} with {least} in it; expected {at_least} or greater.")
 
 
-def check_mask(mask: Tensor | None, value: Tensor) -> Tensor | None:
-    """Expects booleans of the shape of `value` (...,), or None; returns them."""
-    if mask is None:
-        return None
-    if mask.dtype != torch.bool or mask.shape != value.shape:
+def _least(ids: Tensor) -> int:
+    native = extension()
+    if native is not None and ids.dtype == torch.int64 and ids.device.type == "cpu" and ids.is_contiguous():
+        least: int = native.least(ids.data_ptr(), ids.numel())
+        return least
+    return int(ids.min()) if ids.numel() else 0
+
+
+def check_mask(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
+    """Expects booleans of this shape, or None; returns them."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise ValueError(
-            f"Got a mask of {mask.dtype} and shape {tuple(mask.shape)}; expected torch.bool and {tuple(value.shape)}, "
-            "True where a query takes part."
+            f"Got a mask of {mask.dtype} and shape {tuple(mask.shape)}; expected torch.bool and {tuple(shape)}, True "
+            "where a query takes part."
         )
-    return mask.to(value.device)
+    return mask
+
+
+def check_room(missed: int, capacity: int, zeros: int) -> None:
+    """Expects that an update has no zero vectors, and room for the queries that need a slot of their own."""
+    if zeros:
+        raise ValueError(
+            f"update got {zeros} zero vectors to store; a zero vector has no direction. Leave them out with mask=."
+        )
+    if missed > capacity:
+        raise ValueError(
+            f"update got {missed} queries that need a slot of their own, but the memory has {capacity} slots. Make "
+            "smaller batches, or a memory of greater capacity."
+        )

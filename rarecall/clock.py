@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rarecall.native import extension, pointer
-
 EMPTY = -1
+
+
+@dataclass
+class Log:
+    """Where the log of a clock begins and ends, and which slots are empty.
+
+    Apart from the clock since an nn.Module takes its time when an attribute is set.
+
+    Attributes:
+        head, tail: no line before head is live; those before tail are written.
+        used: all slots from this one on are empty.
+        holes: int64, the empty ones before it, ascending.
+    """
+
+    head: int
+    tail: int
+    used: int
+    holes: Tensor
 
 
 class Clock(nn.Module):
@@ -48,9 +65,14 @@ class Clock(nn.Module):
         return torch.where(self.touched == EMPTY, EMPTY, self.now - self.touched)
 
     @property
+    def used(self) -> int:
+        """No slot from this one on was ever written."""
+        return self._log.used
+
+    @property
     def filled(self) -> int:
         """The number of filled slots."""
-        return self.used - len(self._holes)
+        return self._log.used - len(self._log.holes)
 
     @torch.no_grad()
     def rebuild(self) -> None:
@@ -59,10 +81,9 @@ class Clock(nn.Module):
         times, order = self.touched[slots].sort(stable=True)
         self._log_slots[: len(slots)] = slots[order]
         self._log_times[: len(slots)] = times
-        self._head, self._tail = 0, len(slots)
-        # All slots from `used` on are empty; the holes are the empty ones before it, in ascending order.
-        self.used = int(slots[-1]) + 1 if len(slots) else 0
-        self._holes = (self.touched[: self.used] == EMPTY).nonzero().squeeze(1)
+        used = int(slots[-1]) + 1 if len(slots) else 0
+        holes = (self.touched[:used] == EMPTY).nonzero().squeeze(1)
+        self._log = Log(head=0, tail=len(slots), used=used, holes=holes)
 
     @torch.no_grad()
     def tick(
@@ -81,30 +102,56 @@ class Clock(nn.Module):
         """
         self.now += 1
         self.touched[confirmed] = self.now  # their lines in the log are no longer live
-        holes, free = min(new, len(self._holes)), self.capacity - self.used
+        holes, free = min(new, len(self._log.holes)), self.capacity - self._log.used
         fresh = min(new - holes, free)
-        written = self._oldest(new - holes - fresh, age_noise, generator)
-        if holes or fresh:
-            device = written.device
-            written = torch.cat(
-                [self._holes[:holes], torch.arange(self.used, self.used + fresh, device=device), written]
-            )
-            self._holes = self._holes[holes:]
-            self.used += fresh
-        last_resort = confirmed[: new - len(written)]
-        if len(last_resort):
-            written = torch.cat([written, last_resort])
+        oldest = self._oldest(new - holes - fresh, age_noise, generator)
+        last_resort = confirmed[: new - holes - fresh - len(oldest)]
+        unused = torch.arange(self._log.used, self._log.used + fresh, device=oldest.device)
+        written = torch.cat([self._log.holes[:holes], unused, oldest, last_resort])
+        self._log.holes = self._log.holes[holes:]
+        self._log.used += fresh
         # In the order of the slots, as `rebuild` would have it: so a run that was saved and resumed goes on the same.
-        touched = torch.cat([confirmed[len(last_resort) :], written]).sort().values
+        touched = torch.cat([confirmed, written]).unique()
         self.touched[written] = self.now
-        self._log(touched)
+        end = self._log.tail + len(touched)
+        if end > len(self._log_slots):
+            self.rebuild()
+        else:
+            self._log_slots[self._log.tail : end] = touched
+            self._log_times[self._log.tail : end] = self.now
+            self._log.tail = end
         return written, touched
+
+    def has_room(self, new: int) -> bool:
+        """Whether so many slots can be written without one that is filled."""
+        return new <= self.capacity - self._log.used + self._log.holes.shape[0]
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """What the extension takes for a clock, the fields of Clock in native/clock.h; it ticks by itself."""
+        buffers: dict[str, Any] = self._buffers  # not self.touched: nn.Module takes its time for that
+        log = self._log
+        touched, slots, times, now = (buffers[name] for name in ("touched", "_log_slots", "_log_times", "now"))
+        return (
+            *(touched.data_ptr(), slots.data_ptr(), times.data_ptr(), slots.shape[0], log.head, log.tail),
+            *(log.used, self.capacity, log.holes.data_ptr(), log.holes.shape[0], int(now)),
+        )
+
+    def ticked(self, head: int, tail: int, used: int, holes: int, logged: bool) -> None:
+        """Takes over what a tick of the extension's has left."""
+        self.now.add_(1)
+        log = self._log
+        log.head, log.tail, log.used = head, tail, used
+        if holes < log.holes.shape[0]:
+            log.holes = log.holes[log.holes.shape[0] - holes :]
+        if not logged:
+            self.rebuild()
 
     @torch.no_grad()
     def forget(self, slots: Tensor) -> None:
         """Makes filled slots empty; slots: (n,) int64, distinct."""
         self.touched[slots] = EMPTY
-        self._holes = torch.cat([self._holes, slots]).sort().values
+        self._log.holes = torch.cat([self._log.holes, slots]).sort().values
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -116,13 +163,13 @@ class Clock(nn.Module):
     def _oldest(self, count: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
         """(at most count,) int64: the filled slots of the largest age + r that this update has not touched yet."""
         if count == 0:
-            return self._holes.new_empty(0)
+            return self._log.holes.new_empty(0)
         # Noise less than `age_noise` can lift a slot past the count-th oldest only if it was touched less than
         # `age_noise` updates after it: the log is in order of time, so those stand together.
         live = self._live(count, max(math.ceil(age_noise), 1))
-        if len(live) < count:
-            return self._log_slots[live]
-        self._head = int(live[0])
+        if not len(live):
+            return self._log.holes.new_empty(0)
+        self._log.head = int(live[0])
         noise = torch.rand(len(live), generator=generator, device=live.device, dtype=torch.float64) * age_noise
         # Age + noise is largest where the time less the noise is least.
         order = (self._log_times[live] - noise).sort(stable=True).indices
@@ -130,20 +177,7 @@ class Clock(nn.Module):
 
     def _live(self, count: int, reach: int) -> Tensor:
         """The oldest live lines of the log: `count`, and all less than `reach` younger than the last of these."""
-        native = extension()
-        if native is not None and self.touched.device.type == "cpu":
-            lines = torch.empty(0, dtype=torch.int64)
-            found = 2 * count + 64  # more than that there may be, where many slots share one age
-            while found > len(lines):
-                lines = torch.empty(found, dtype=torch.int64)
-                found = native.oldest(
-                    pointer(self.touched, self.capacity),
-                    self._log_slots.data_ptr(),
-                    self._log_times.data_ptr(),
-                    *(self._head, self._tail, count, reach, lines.data_ptr(), len(lines)),
-                )
-            return lines[:found]
-        length, end = count, self._tail - self._head
+        length, end = count, self._log.tail - self._log.head
         live = self._live_among(min(length, end))
         while len(live) < count and length < end:
             length *= 2
@@ -151,26 +185,17 @@ class Clock(nn.Module):
         if len(live) < count:
             return live
         bound = int(self._log_times[live[count - 1]]) + reach
-        return self._live_among(int(torch.searchsorted(self._log_times[self._head : self._tail], bound)))
+        return self._live_among(int(torch.searchsorted(self._log_times[self._log.head : self._log.tail], bound)))
 
     def _live_among(self, length: int) -> Tensor:
         """The live lines among the first `length` of the log, oldest first."""
-        lines = slice(self._head, self._head + length)
+        lines = slice(self._log.head, self._log.head + length)
         live = self.touched[self._log_slots[lines]] == self._log_times[lines]
-        return live.nonzero().squeeze(1) + self._head
-
-    def _log(self, slots: Tensor) -> None:
-        end = self._tail + len(slots)
-        if end > len(self._log_slots):
-            self.rebuild()
-            return
-        self._log_slots[self._tail : end] = slots
-        self._log_times[self._tail : end] = self.now
-        self._tail = end
+        return live.nonzero().squeeze(1) + self._log.head
 
     def _apply(self, fn: Any, recurse: bool = True) -> Clock:
         super()._apply(fn, recurse)
-        self._holes = self._holes.to(self.touched.device)
+        self._log.holes = self._log.holes.to(self.touched.device)
         return self
 
 

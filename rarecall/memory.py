@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rarecall import storage
+from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import usable
+from rarecall.native import Slots, usable
 from rarecall.neighbours import Histories, Neighbours
-from rarecall.newest import Chains, find_newest
+from rarecall.newest import Chains
 from rarecall.recall import Recall
-from rarecall.rules import confirm, first_right_and_wrong, margin_loss, normalize, write
 from rarecall.search import SEARCHES, Search
 
 
@@ -99,9 +97,8 @@ class Memory(nn.Module):
         self.clock = Clock(capacity)
         self.search = search
         self.histories = Histories()
+        self.known_slots: Slots | None = None
         self._chains: Chains | None = None
-        # Grows with every change of the memory: a recall of an older version is out of date.
-        self._version = 0
         self.register_load_state_dict_pre_hook(_before_load)
         self.register_load_state_dict_post_hook(_after_load)
 
@@ -135,25 +132,24 @@ class Memory(nn.Module):
                 same example wrote an epoch ago.
         """
         check_query(query, self.key_size)
+        if torch.is_autocast_enabled(query.device.type):
+            with torch.autocast(query.device.type, enabled=False):
+                return self.forward(query, exclude)
         leading = query.shape[:-1]
         if exclude is not None:
             check_ids("exclude", exclude, leading, at_least=-1)
             exclude = exclude.to(self.values)
-        with torch.autocast(query.device.type, enabled=False):
-            query = normalize(query.to(self.keys.dtype).reshape(-1, self.key_size))
-            exclude_flat = None if exclude is None else exclude.reshape(-1)
-            found = self._found(query.detach(), exclude_flat)
-            slots, similarities, values, weights = Neighbours.apply(query, found, exclude_flat, self)  # (n, k) each
-        return Recall(
-            query=query.view(*leading, self.key_size),
-            slots=slots.view(*leading, self.k),
-            similarities=similarities.view(*leading, self.k),
-            values=values.view(*leading, self.k),
-            weights=weights.view(*leading, self.k),
-            exclude=exclude,
-            memory=self,
-            version=self._version,
+        units, slots, similarities, values, weights = Neighbours.apply(
+            query.to(self.keys.dtype).reshape(-1, self.key_size),
+            None if exclude is None else exclude.reshape(-1),
+            self,
         )
+        if len(leading) != 1:
+            units = units.view(*leading, self.key_size)
+            slots, similarities, values, weights = (
+                tensor.view(*leading, self.k) for tensor in (slots, similarities, values, weights)
+            )
+        return Recall(units, slots, similarities, values, weights, exclude, memory=self, version=self.histories.version)
 
     @torch.compiler.disable
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -169,22 +165,19 @@ class Memory(nn.Module):
             mask: (...,) bool, False where a query takes no part, such as padding.
         """
         self._check_recall(recall)
-        check_ids("target", target, recall.value.shape, at_least=0)
-        mask = check_mask(mask, recall.value)
-        target = target.to(self.values).reshape(-1)
-        columns = first_right_and_wrong(recall.values.reshape(-1, self.k), target)
-        newest = None
-        if bool((columns[:, 0] < 0).any()):
-            newest = self._newest(target, None if recall.exclude is None else recall.exclude.reshape(-1))
-        with torch.autocast(recall.query.device.type, enabled=False):
-            return margin_loss(
-                recall.similarities.reshape(-1, self.k),
-                recall.query.reshape(-1, self.key_size),
-                columns,
-                newest,
-                None if mask is None else mask.reshape(-1),
-                self,
-            )
+        leading, device = recall.slots.shape[:-1], recall.slots.device
+        check_ids("target", target, leading, at_least=0)
+        mask = check_mask(mask, leading)
+        if torch.is_autocast_enabled(device.type):
+            with torch.autocast(device.type, enabled=False):
+                return self.loss(recall, target, mask)
+        mask = None if mask is None else mask.to(device)
+        of_recall = recall.similarities, recall.query, recall.values, recall.exclude
+        parts = _rows(leading, *of_recall, target.to(self.values), mask)
+        native = usable(self) and recall.similarities.dtype == torch.float32
+        margin_loss: Any = native_rules.MarginLoss.apply if native else rules.margin_loss
+        loss: Tensor = margin_loss(*parts, self)
+        return loss
 
     @torch.compiler.disable
     @torch.no_grad()
@@ -210,32 +203,21 @@ class Memory(nn.Module):
             generator: draws r; the global one by default.
         """
         self._check_recall(recall)
-        check_ids("target", target, recall.value.shape, at_least=0)
+        leading = recall.slots.shape[:-1]
+        check_ids("target", target, leading, at_least=0)
         if source is not None:
-            check_ids("source", source, recall.value.shape, at_least=-1)
-        mask = check_mask(mask, recall.value)
-
-        def taking_part(tensor: Tensor) -> Tensor:
-            return tensor[mask] if mask is not None else tensor.reshape(-1, *tensor.shape[recall.value.dim() :])
-
-        query, target = taking_part(recall.query.detach()), taking_part(target.to(self.values))
-        source = None if source is None else taking_part(source.to(self.values))
-        confirmed, keys, missed, zeros = confirm(
-            self.keys, query, taking_part(recall.slots[..., 0]), taking_part(recall.value), target
-        )
-        if zeros:
-            raise ValueError(
-                f"update got {zeros} zero vectors to store; a zero vector has no direction. Leave them out with mask=."
-            )
-        if len(missed) > self.capacity:
-            raise ValueError(
-                f"update got {len(missed)} queries that need a slot of their own, but the memory has {self.capacity} "
-                "slots. Make smaller batches, or a memory of greater capacity."
-            )
-
-        written, touched = self.clock.tick(confirmed, len(missed), self.age_noise, generator)
-        with self._changing(touched):
-            write(self, confirmed, keys, written, missed, query, target, source)
+            check_ids("source", source, leading, at_least=-1)
+            source = source.to(self.values)
+        mask = check_mask(mask, leading)
+        nearest, answer = recall.slots[..., 0], recall.value
+        parts = _rows(leading, recall.query.detach(), nearest, answer, target.to(self.values), source)
+        if mask is not None:
+            mask = mask.to(self.values.device).reshape(-1)
+            parts = [None if part is None else part[mask] for part in parts]
+        update: Any = native_rules.update if usable(self) else rules.update
+        touched = update(self, *parts, generator)
+        self.histories.version += 1
+        self.search.changed(self, touched)
 
     @torch.no_grad()
     def forget(
@@ -338,48 +320,51 @@ class Memory(nn.Module):
         """(n, at most k) int64: what the search found."""
         if len(query) == 0 or len(self) == 0:
             return self.values.new_empty((len(query), 0))
-        with torch.no_grad():
-            return self.search(self, query, self.k, exclude)
+        return self.search(self, query, self.k, exclude)
 
-    def _newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
-        """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
-        if not usable(self):
-            return find_newest(self, target, exclude)
-        if self._chains is None or not self._chains.is_of(self):
+    @property
+    def chains(self) -> Chains:
+        """The slots by value, the newest first; made where they are not there."""
+        if self.known_chains is None:
             self._chains = Chains(self)
-        return self._chains.find(self, target, exclude)
+        assert self._chains is not None
+        return self._chains
+
+    @property
+    def known_chains(self) -> Chains | None:
+        """The same, or None where they are not there, or not of the values as they are now."""
+        if self._chains is not None and not self._chains.is_of(self):
+            self._chains = None
+        return self._chains
 
     def _empty(self, slots: Tensor) -> None:
-        with self._changing(slots):
-            self.keys[slots] = 0.0
-            self.values[slots] = -1
-            self.sources[slots] = -1
-            self.clock.forget(slots)
-
-    @contextmanager
-    def _changing(self, slots: Tensor) -> Iterator[None]:
-        """Tells all that follow the memory before and after slots ((n,) int64, ascending) change."""
+        """Empties filled slots, (n,) int64, ascending."""
         self.histories.changing(self.keys, slots)
-        if self._chains is not None:
-            self._chains = self._chains.unlink(self, slots)
-        yield
-        self._version += 1
-        if self._chains is not None:
-            self._chains.link(self, slots[self.values[slots] >= 0])
+        chains = self.known_chains
+        if chains is not None:
+            chains.unlink(self, slots)
+        self.keys[slots] = 0.0
+        self.values[slots] = -1
+        self.sources[slots] = -1
+        self.clock.forget(slots)
+        if chains is not None:
+            chains.follow(self)
+        self.histories.version += 1
         self.search.changed(self, slots)
 
     def _check_recall(self, recall: Recall) -> None:
         if recall.memory is not self:
             raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
-        if recall.version != self._version:
+        changes = self.histories.version - recall.version
+        if changes:
             raise ValueError(
-                f"This recall was made {self._version - recall.version} change(s) of the memory ago, its slots may "
-                "hold other keys by now. Ask again: memory(query); and call loss before update."
+                f"This recall was made {changes} change(s) of the memory ago, its slots may hold other keys by now. Ask "
+                "again: memory(query); and call loss before update."
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # The chains follow from the buffers: deepcopy and pickle leave them out.
-        return self.__dict__ | {"_chains": None}
+        # What follows from the buffers is left out by deepcopy and pickle.
+        return self.__dict__ | {"known_slots": None, "_chains": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Memory:
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
@@ -389,8 +374,15 @@ class Memory(nn.Module):
             return tensor.to(applied.device) if rounded else applied
 
         super()._apply(at_least_float32, recurse)
-        self._version += 1
+        self.histories.version += 1
         return self
+
+
+def _rows(leading: torch.Size, *tensors: Tensor | None) -> Sequence[Any]:
+    """Each (*leading, ...) as (n, ...), one row a query."""
+    if len(leading) == 1:
+        return tensors
+    return tuple(None if tensor is None else tensor.reshape(-1, *tensor.shape[len(leading) :]) for tensor in tensors)
 
 
 # The tensors of a state_dict that have one row a slot.
@@ -402,5 +394,5 @@ def _before_load(memory: Memory, *_: object) -> None:
 
 
 def _after_load(memory: Memory, incompatible_keys: object) -> None:
-    memory._version += 1
+    memory.histories.version += 1
     memory.search.loaded(memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,9 +29,39 @@ def extension() -> ModuleType | None:
     return _native
 
 
+class Slots(NamedTuple):
+    """The tensors of a memory's slots, and what the extension takes for them."""
+
+    keys: Tensor
+    values: Tensor
+    sources: Tensor
+    fields: tuple[int, int, int, int] | None
+
+
+def slots_of(memory: Memory) -> tuple[int, int, int, int] | None:
+    """What the extension takes for a memory's slots (keys, values, sources, key_size).
+
+    None where it cannot work on them: where it was not built, or the keys are not float32 on the CPU. What was found
+    out is kept, since every step asks several times; a tensor put in the place of another is noticed.
+    """
+    known = memory.known_slots
+    buffers: dict[str, Any] = memory._buffers  # not memory.keys: nn.Module takes its time for that
+    keys, values, sources = buffers["keys"], buffers["values"], buffers["sources"]
+    if known is not None and known.keys is keys and known.values is values and known.sources is sources:
+        fields = known.fields
+        if fields is None or fields[:3] == (keys.data_ptr(), values.data_ptr(), sources.data_ptr()):
+            return fields
+    fields = None
+    if keys.device.type == "cpu" and keys.dtype == torch.float32 and extension() is not None:
+        capacity, key_size = memory.capacity, memory.key_size
+        fields = pointer(keys, capacity, key_size), pointer(values, capacity), pointer(sources, capacity), key_size
+    memory.known_slots = Slots(keys, values, sources, fields)
+    return fields
+
+
 def usable(memory: Memory) -> bool:
     """Whether the extension can work on this memory: it was built, and the keys are float32 on the CPU."""
-    return memory.keys.device.type == "cpu" and memory.keys.dtype == torch.float32 and extension() is not None
+    return slots_of(memory) is not None
 
 
 def loaded() -> ModuleType:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from rarecall import native_rules, rules
 from rarecall.native import extension, loaded, pointer, usable
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Neighbours(torch.autograd.Function):
-    """Scores, sorts and weighs the slots that a search found.
+    """Normalises queries, searches for their neighbours, scores, sorts and weighs them.
 
     The gradient of a similarity is the slot's key as it stood when it was found, though the memory may have changed
     since: an update usually comes before `backward`. Rather than a copy of all keys found, (n, k, key_size), the few
@@ -25,32 +26,52 @@ class Neighbours(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """query: (n, key_size); found: (n, at most k) int64 -> slots, similarities, values, weights, each (n, k)."""
-        recall = _recall_natively if usable(memory) else _recall
-        slots, similarities, values, weights = recall(query, found, exclude, memory)
+        ctx: Any, query: Tensor, exclude: Tensor | None, memory: Memory
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """query: (n, key_size) -> the same of length 1; slots, similarities, values, weights, each (n, k)."""
+        if usable(memory):
+            units, inverse_lengths = native_rules.normalise(query)
+            slots, similarities, values, weights = native_rules.recall(
+                units, memory._found(units, exclude), exclude, memory
+            )
+        else:
+            with torch.autocast(query.device.type, enabled=False):
+                units, inverse_lengths = rules.normalise(query)
+                slots, similarities, values, weights = rules.recall(
+                    units, memory._found(units, exclude), exclude, memory
+                )
         ctx.mark_non_differentiable(slots, values)
+        ctx.set_materialize_grads(False)
         if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(slots, weights)
+            ctx.save_for_backward(units, inverse_lengths, slots, weights)
             ctx.inverse_temperature = memory.inverse_temperature
             ctx.history = memory.histories.begin(memory.keys, slots)
-        return slots, similarities, values, weights
+        return units, slots, similarities, values, weights
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor, similarities: Tensor, __: Tensor, weights: Tensor) -> tuple[Tensor | None, ...]:
-        """From the gradients of similarities and weights, (n, k), to that of the query, (n, key_size)."""
-        slots, softmax = ctx.saved_tensors
-        through_softmax = softmax * (weights - (weights * softmax).sum(1, keepdim=True))
-        by_slot = similarities.masked_fill(slots < 0, 0.0) + ctx.inverse_temperature * through_softmax
-        return ctx.history.weigh(slots, by_slot), None, None, None
+    def backward(
+        ctx: Any,
+        of_units: Tensor | None,
+        _: None,
+        of_similarities: Tensor | None,
+        __: None,
+        of_weights: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        """From the gradients of units, (n, key_size), similarities and weights, (n, k), to that of the query."""
+        by_slot = ctx.history.gradient_natively if ctx.history.usable else ctx.history.gradient
+        gradient: Tensor = by_slot(*ctx.saved_tensors, of_units, of_similarities, of_weights, ctx.inverse_temperature)
+        return gradient, None, None
 
 
 class Histories:
-    """The histories of one memory whose gradient is still to come."""
+    """The histories of one memory whose gradient is still to come.
+
+    `version` grows with every change of the memory: a recall of an older version is out of date.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._open: weakref.WeakSet[History] = weakref.WeakSet()
 
     def begin(self, keys: Tensor, slots: Tensor) -> History:
@@ -59,13 +80,18 @@ class Histories:
         self._open.add(history)
         return history
 
+    def __bool__(self) -> bool:
+        return len(self._open) > 0
+
     def changing(self, keys: Tensor, slots: Tensor) -> None:
         """Is called before the keys in `slots` ((m,) int64, ascending) change."""
-        histories = list(self._open)
-        if histories and len(slots):
-            before = keys[slots]
-            for history in histories:
-                history.add(slots, before)
+        if self and len(slots):
+            self.add(slots, keys[slots])
+
+    def add(self, slots: Tensor, before: Tensor) -> None:
+        """The keys in `slots` change, or have just changed; before: (m, key_size), what they were."""
+        for history in list(self._open):
+            history.add(slots, before)
 
     def __reduce__(self) -> tuple[type[Histories], tuple[()]]:
         # A copy of a memory has made no recalls yet.
@@ -86,33 +112,73 @@ class History:
         if sum(len(slots) for slots, _ in self._changes) > max(self._found.numel(), 1024):
             self._sum_up()  # a recall that is kept for long must not keep all that ever changed
 
-    def weigh(self, slots: Tensor, weights: Tensor) -> Tensor:
-        """(n, key_size): the sum over j of weights[i, j] * the key of slots[i, j] (none where -1); both (n, k)."""
+    @property
+    def usable(self) -> bool:
+        """Whether the extension can compute the gradient."""
+        return self._keys.device.type == "cpu" and self._keys.dtype == torch.float32 and extension() is not None
+
+    def gradient(
+        self,
+        units: Tensor,
+        inverse_lengths: Tensor,
+        slots: Tensor,
+        weights: Tensor,
+        of_units: Tensor | None,
+        of_similarities: Tensor | None,
+        of_weights: Tensor | None,
+        inverse_temperature: float,
+    ) -> Tensor:
+        """(n, key_size): the gradient of the queries before they were normalised.
+
+        Args:
+            units, inverse_lengths, slots, weights: (n, key_size), (n,), (n, k), (n, k), of the recall.
+            of_units, of_similarities, of_weights: the gradients of these, None for 0.
+        """
         self._sum_up()
-        if self._keys.device.type == "cpu" and self._keys.dtype == torch.float32 and extension() is not None:
-            n, k = slots.shape
-            weights = weights.contiguous()
-            total = torch.empty(n, self._keys.shape[1])
-            loaded().weigh(
-                pointer(self._keys, *self._keys.shape),
-                self._keys.shape[1],
-                pointer(self._slots, len(self._slots)),
-                pointer(self._before, *self._before.shape),
-                len(self._slots),
-                pointer(slots, n, k),
-                pointer(weights, n, k),
-                n,
-                k,
-                torch.get_num_threads(),
-                total.data_ptr(),
-            )
-            return total
+        by_slot = torch.zeros_like(weights)
+        if of_similarities is not None:
+            by_slot += of_similarities.masked_fill(slots < 0, 0.0)
+        if of_weights is not None:
+            by_slot += inverse_temperature * weights * (of_weights - (weights * of_weights).sum(1, keepdim=True))
         keys = nn.functional.embedding(slots.clamp(min=0), self._keys)  # (n, k, key_size)
         if len(self._slots):
             place = torch.searchsorted(self._slots, slots).clamp_(max=len(self._slots) - 1)
             changed = self._slots[place] == slots
             keys[changed] = self._before[place[changed]]
-        return torch.bmm(weights.unsqueeze(1), keys).squeeze(1)
+        total = torch.bmm(by_slot.unsqueeze(1), keys.to(by_slot)).squeeze(1)
+        total = total if of_units is None else total + of_units
+        along = (units * total).sum(1, keepdim=True)
+        return (total - along * units) * inverse_lengths[:, None]
+
+    def gradient_natively(
+        self,
+        units: Tensor,
+        inverse_lengths: Tensor,
+        slots: Tensor,
+        weights: Tensor,
+        of_units: Tensor | None,
+        of_similarities: Tensor | None,
+        of_weights: Tensor | None,
+        inverse_temperature: float,
+    ) -> Tensor:
+        """What `gradient` computes, by the extension."""
+        self._sum_up()
+        (n, key_size), k = units.shape, slots.shape[1]
+        given = [None if of is None else of.contiguous() for of in (of_units, of_similarities, of_weights)]
+        gradient = torch.empty(n, key_size)
+        loaded().recall_gradient(
+            pointer(self._keys, *self._keys.shape),
+            key_size,
+            pointer(self._slots, len(self._slots)),
+            pointer(self._before, *self._before.shape),
+            len(self._slots),
+            *(slots.data_ptr(), weights.data_ptr(), units.data_ptr(), inverse_lengths.data_ptr(), n, k),
+            *(0 if of is None else pointer(of, n, width) for of, width in zip(given, (key_size, k, k), strict=True)),
+            inverse_temperature,
+            torch.get_num_threads(),
+            gradient.data_ptr(),
+        )
+        return gradient
 
     def _sum_up(self) -> None:
         """Of each slot that changed and was found the first key alone, in the order of the slots."""
@@ -128,47 +194,3 @@ class History:
         kept = torch.isin(slots, self._found)
         kept[1:] &= slots[1:] != slots[:-1]
         self._slots, self._before, self._changes = slots[kept], before[order[kept]], []
-
-
-def _recall_natively(query: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, ...]:
-    (n, m), k, capacity = found.shape, memory.k, memory.capacity
-    slots, values = torch.empty(2, n, k, dtype=torch.int64)
-    similarities, weights = torch.empty(2, n, k)
-    found, query = found.contiguous(), query.contiguous()
-    exclude = None if exclude is None else exclude.contiguous()
-    loaded().recall(
-        pointer(memory.keys, capacity, memory.key_size),
-        pointer(memory.values, capacity),
-        pointer(memory.sources, capacity),
-        memory.key_size,
-        pointer(query, n, memory.key_size),
-        n,
-        pointer(found, n, m),
-        m,
-        0 if exclude is None else pointer(exclude, n),
-        memory.inverse_temperature,
-        torch.get_num_threads(),
-        *(tensor.data_ptr() for tensor in (slots, similarities, values, weights)),
-        k,
-    )
-    return slots, similarities, values, weights
-
-
-def _recall(query: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, ...]:
-    slots = nn.functional.pad(found, (0, memory.k - found.shape[1]), value=-1)
-    there = slots.clamp(min=0)
-    hidden = (slots < 0) | (memory.values[there] < 0)
-    if exclude is not None:
-        hidden |= (memory.sources[there] == exclude[:, None]) & (exclude[:, None] >= 0)
-    # Among equally similar slots the lowest comes first, whatever order the search found them in.
-    slots = slots.masked_fill(hidden, memory.capacity).sort(dim=1).values
-    gone = slots == memory.capacity
-    keys = nn.functional.embedding(slots.masked_fill(gone, 0), memory.keys)  # (n, k, key_size)
-    similarities = torch.bmm(query.unsqueeze(1), keys.transpose(1, 2)).squeeze(1)
-    similarities, order = similarities.masked_fill_(gone, -torch.inf).sort(descending=True, stable=True)
-    slots, gone = slots.gather(1, order), gone.gather(1, order)
-    # A row without any neighbour would be nan in a softmax over -inf.
-    logits = (memory.inverse_temperature * similarities).masked_fill_(gone, torch.finfo(similarities.dtype).min)
-    weights = logits.softmax(-1).masked_fill_(gone, 0.0)
-    values = memory.values[slots.masked_fill(gone, 0)].masked_fill_(gone, -1)
-    return slots.masked_fill_(gone, -1), similarities, values, weights

@@ -31,11 +31,8 @@ def test_then_the_oldest() -> None:
 
 @pytest.mark.parametrize("age_noise", [0.0, 8.0])
 @pytest.mark.parametrize("capacity", [8, 60])
-@pytest.mark.parametrize("by_extension", [True, False])
-def test_the_log_finds_what_a_look_at_every_slot_finds(age_noise, capacity, by_extension, monkeypatch) -> None:
+def test_the_log_finds_what_a_look_at_every_slot_finds(age_noise, capacity) -> None:
     """Over so many updates that the log is written anew, and, of 8 slots, with confirmed ones written over too."""
-    if not by_extension:
-        monkeypatch.setattr("rarecall.clock.extension", lambda: None)
     clock = Clock(capacity)
     for step in range(800):
         touched, now = clock.touched.clone(), int(clock.now)

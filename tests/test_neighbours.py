@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from rarecall import Memory, native, neighbours, rules
+from rarecall import Memory, native, native_rules, neighbours, rules
 from tests.helpers import ids, teach, train, unit
 
 
@@ -108,8 +108,8 @@ def test_the_extension_finds_the_neighbours_that_torch_finds(n, found, key_size,
     slots = torch.rand(n, 50).argsort(1)[:, : min(found, k)]
     slots = slots.masked_fill(torch.rand(slots.shape) < 0.2, -1)
     exclude = torch.randint(-1, 5, (n,)) if excluding else None
-    by_torch = neighbours._recall(query, slots, exclude, memory)
-    by_extension = neighbours._recall_natively(query, slots, exclude, memory)
+    by_torch = rules.recall(query, slots, exclude, memory)
+    by_extension = native_rules.recall(query, slots, exclude, memory)
     for expected, tensor in zip(by_torch, by_extension, strict=True):
         assert expected.shape == tensor.shape == (n, k)
         assert expected.dtype == tensor.dtype
@@ -122,38 +122,99 @@ def test_the_extension_finds_the_neighbours_that_torch_finds(n, found, key_size,
     assert (by_extension[2][~there] == -1).all()
 
 
-@needs_extension
-@given(n=st.integers(0, 12), values=st.integers(1, 4), slots=st.integers(1, 6), seed=st.integers(0, 2**32))
-def test_the_extension_confirms_as_torch_does(n, values, slots, seed) -> None:
-    torch.manual_seed(seed)
-    keys, query = unit(6, 5), unit(n, 5)
-    query[torch.rand(n) < 0.1] = 0.0
-    nearest = torch.randint(0, slots, (n,))
-    opposite = torch.rand(n) < 0.2
-    query[opposite] = -keys[nearest[opposite]]
-    answer, target = torch.randint(-1, values, (n,)), torch.randint(0, values, (n,))
-    by_extension = rules.confirm(keys, query, nearest, answer, target)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "extension", lambda: None)
-        by_torch = rules.confirm(keys, query, nearest, answer, target)
-    assert torch.equal(by_extension[0], by_torch[0])
-    assert torch.equal(by_extension[2], by_torch[2])
-    assert by_extension[3] == by_torch[3]
-    for row, slot in enumerate(by_torch[0]):
-        sum_of = keys[slot] + query[(nearest == slot) & (answer == target)].sum(0)
-        if sum_of.norm() > 1e-3:  # one that nearly cancels has a direction of rounding errors
-            assert torch.allclose(by_extension[1][row], by_torch[1][row], atol=1e-4)
+def filled(capacity: int, taught: int, values: int) -> Memory:
+    memory = Memory(key_size=5, capacity=capacity, k=4, age_noise=0.0)  # the two draw other noise
+    for _ in range(taught):
+        memory.update(memory(unit(2, 5)), torch.randint(0, values, (2,)), source=torch.randint(0, 5, (2,)))
+    return memory
 
 
 @needs_extension
-@given(n=st.integers(0, 9), k=st.integers(1, 9), values=st.integers(1, 4), seed=st.integers(0, 2**32))
-def test_the_extension_picks_as_torch_does(n, k, values, seed) -> None:
+@given(
+    n=st.integers(0, 12),
+    values=st.integers(1, 4),
+    taught=st.integers(0, 12),
+    capacity=st.integers(12, 20),
+    sources=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_extension_updates_as_torch_does(n, values, taught, capacity, sources, seed) -> None:
     torch.manual_seed(seed)
-    found, target = torch.randint(-1, values, (n, k)), torch.randint(0, values, (n,))
-    columns = rules.first_right_and_wrong(found, target)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rules, "extension", lambda: None)
-        assert torch.equal(columns, rules.first_right_and_wrong(found, target))
+    memory = filled(capacity, taught, values)
+    memory.forget(value=0)
+    other = copy.deepcopy(memory)
+    query = unit(n, 5)
+    query[torch.rand(n) < 0.02] = 0.0
+    known = min(len(memory), 3)
+    nearest = (
+        (memory.values >= 0).nonzero().squeeze(1)[torch.randint(0, known, (n,))] if known else torch.full((n,), -1)
+    )
+    answer = memory.values[nearest] if known else nearest
+    opposite = (torch.rand(n) < 0.1) & (nearest >= 0)
+    query[opposite] = -memory.keys[nearest[opposite]]
+    target = torch.where((torch.rand(n) < 0.5) & (answer >= 0), answer, torch.randint(0, values, (n,)))
+    source = torch.randint(-1, 9, (n,)) if sources else None
+
+    def change(update, memory) -> torch.Tensor | str:
+        try:
+            return update(memory, query, nearest, answer, target, source, torch.Generator().manual_seed(seed % 2**32))
+        except ValueError as error:
+            return str(error)
+
+    by_torch, by_extension = change(rules.update, memory), change(native_rules.update, other)
+    if isinstance(by_torch, str):
+        assert by_extension == by_torch
+    else:
+        assert torch.equal(by_torch, by_extension)
+    for name, tensor in memory.state_dict().items():
+        if name == "keys":  # a sum that nearly cancels has a direction of rounding errors
+            assert torch.allclose(tensor, other.keys, atol=1e-4) or opposite.any()
+        else:
+            assert torch.equal(tensor, other.state_dict()[name]), name
+    assert other.clock.used == memory.clock.used
+    assert len(other) == len(memory)
+
+
+@needs_extension
+def test_the_extension_draws_the_slot_to_be_written_as_the_formula_does() -> None:
+    """The slot of the largest age + r, r in [0, 2.5), of four that are 3, 2, 1 and 0 updates old."""
+    memory = Memory(key_size=4, capacity=4, k=1, age_noise=2.5)
+    for value, key in enumerate(torch.eye(4)):
+        teach(memory, key[None], ids(value))
+    trials, counts = 1500, torch.zeros(4)
+    for _ in range(trials):
+        other = copy.deepcopy(memory)
+        teach(other, -torch.ones(1, 4), ids(9))
+        counts[other.values == 9] += 1
+    direct = (torch.tensor([3, 2, 1, 0]) + 2.5 * torch.rand(200_000, 4)).argmax(1).bincount(minlength=4) / 200_000
+    deviation = (direct * (1 - direct) / trials).sqrt()
+    assert ((counts / trials - direct).abs() <= 4 * deviation + 1e-9).all()
+
+
+@needs_extension
+@given(
+    n=st.integers(0, 9),
+    values=st.integers(1, 6),
+    taught=st.integers(0, 9),
+    masked=st.booleans(),
+    excluding=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_extension_has_the_loss_and_gradient_of_torch(n, values, taught, masked, excluding, seed) -> None:
+    torch.manual_seed(seed)
+    memory = filled(20, taught, values)
+    query = unit(n, 5).requires_grad_()
+    exclude = torch.randint(-1, 5, (n,)) if excluding else None
+    recall = memory(query, exclude=exclude)
+    mask = torch.rand(n) < 0.7 if masked else None
+    target = torch.randint(0, values + 1, (n,))
+    parts = (recall.similarities, recall.query, recall.values, exclude, target, mask, memory)
+    by_torch, by_extension = rules.margin_loss(*parts), native_rules.MarginLoss.apply(*parts)
+    torch.testing.assert_close(by_torch, by_extension)
+    gradients = [
+        torch.autograd.grad(loss, query, retain_graph=True, allow_unused=True)[0] for loss in (by_torch, by_extension)
+    ]
+    torch.testing.assert_close(*gradients)
 
 
 def test_two_queries_in_opposite_directions_leave_the_key(memory) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from rarecall import Memory
 from rarecall.native import extension
-from rarecall.newest import find_newest
+from rarecall.rules import find_newest
 from tests.helpers import ids, teach, unit
 
 
@@ -41,7 +41,7 @@ def test_it_is_the_last_that_was_touched(used, n, values, sources, excluding, se
         slots = fits.nonzero().squeeze(1).tolist()
         expected.append(max(slots, key=lambda slot: (int(memory.clock.touched[slot]), slot), default=-1))
     assert find_newest(memory, target, exclude).tolist() == expected
-    assert memory._newest(target, exclude).tolist() == expected
+    assert memory.chains.find(memory, target, exclude).tolist() == expected
 
 
 @pytest.mark.skipif(extension() is None, reason="the extension was not built")
@@ -56,10 +56,10 @@ class TestChains:
                 memory.forget(value=int(torch.randint(0, 12, ())))
             asked, exclude = torch.arange(14), torch.randint(-1, 9, (14,))
             if step == 0:
-                memory._newest(asked, None)
+                memory.chains.find(memory, asked, None)
             kept = memory._chains
             for excluded in (None, exclude):
-                assert torch.equal(memory._newest(asked, excluded), find_newest(memory, asked, excluded))
+                assert torch.equal(memory.chains.find(memory, asked, excluded), find_newest(memory, asked, excluded))
             assert memory._chains is kept  # they were not made anew
 
     @pytest.mark.parametrize("capacity", [1, 2, 3, 64, 65])
@@ -67,33 +67,32 @@ class TestChains:
         memory = Memory(4, capacity, k=1)
         for value in range(2 * capacity):
             teach(memory, unit(1, 4), ids(value))
-            assert torch.equal(
-                memory._newest(ids(value, value + 1), None), find_newest(memory, ids(value, value + 1), None)
-            )
+            asked = ids(value, value + 1)
+            assert torch.equal(memory.chains.find(memory, asked, None), find_newest(memory, asked, None))
 
     def test_values_edited_by_hand_are_noticed(self) -> None:
         memory = Memory(4, 10)
         teach(memory, torch.eye(4), ids(1, 2, 3, 4))
-        assert memory._newest(ids(1), None).tolist() == [0]
+        assert memory.chains.find(memory, ids(1), None).tolist() == [0]
         memory.values[2] = 1
-        assert memory._newest(ids(1), None).tolist() == [2]
+        assert memory.chains.find(memory, ids(1), None).tolist() == [2]
         memory.values[3] = 1
         memory.forget(slots=2)  # while the chains are out of date
-        assert memory._newest(ids(1), None).tolist() == [3]
+        assert memory.chains.find(memory, ids(1), None).tolist() == [3]
 
     def test_a_loaded_memory_has_chains_of_its_own(self) -> None:
         memory, other = Memory(4, 10), Memory(4, 10)
         teach(memory, torch.eye(4), ids(1, 2, 3, 4))
         teach(other, torch.eye(4), ids(4, 3, 2, 1))
-        assert other._newest(ids(1), None).tolist() == [3]
+        assert other.chains.find(other, ids(1), None).tolist() == [3]
         other.load_state_dict(memory.state_dict())
-        assert other._newest(ids(1), None).tolist() == [0]
+        assert other.chains.find(other, ids(1), None).tolist() == [0]
 
     def test_a_copy_of_a_memory_does_not_share_them(self) -> None:
         memory = Memory(4, 10)
         teach(memory, torch.eye(4), ids(1, 2, 3, 4))
-        memory._newest(ids(1), None)
+        memory.chains.find(memory, ids(1), None)
         other = copy.deepcopy(memory)
         other.update(other(torch.eye(4)), ids(9, 9, 9, 1))
-        assert other._newest(ids(1, 9), None).tolist() == [7, 6]
-        assert memory._newest(ids(1, 9), None).tolist() == [0, -1]
+        assert other.chains.find(other, ids(1, 9), None).tolist() == [7, 6]
+        assert memory.chains.find(memory, ids(1, 9), None).tolist() == [0, -1]
