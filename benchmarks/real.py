@@ -1,4 +1,4 @@
-"""Real keys: embeddings of Omniglot drawings by the trained network in weights/omniglot.safetensors.
+"""Real keys: embeddings of Omniglot drawings by the trained network in weights/omniglot-residual-0.safetensors.
 
 All 1623 characters, every quarter turn a class of its own, 20 drawings of each: every embedding is of one of these
 129 840 drawings, distorted anew as in training, so that no two are alike. They are made once, in parts that are kept in
@@ -21,6 +21,7 @@ from rarecall.experiments.omniglot.distort import distort
 from rarecall.experiments.omniglot.episodes import as_input
 from rarecall.models.weights import FOLDER
 
+NETWORK = "omniglot-residual-0"
 PART = 50_000  # embeddings of a file
 BATCH = 500
 NUMBERS = 256  # of an embedding
@@ -36,7 +37,7 @@ def embeddings(use: str, count: int, key_size: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"Real keys of {key_size} numbers were asked for; expected at most the network's {NUMBERS}.")
     random = torch.randn(NUMBERS, NUMBERS, generator=torch.Generator().manual_seed(0))
     directions = torch.linalg.qr(random).Q[:, :key_size] if key_size < NUMBERS else torch.eye(NUMBERS)
-    digest = hashlib.sha256((FOLDER / "omniglot.safetensors").read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256((FOLDER / f"{NETWORK}.safetensors").read_bytes()).hexdigest()[:16]
     keys, classes = torch.empty(count, key_size), torch.empty(count, dtype=torch.int64)
     for number, rows in enumerate(torch.arange(count).split(PART)):
         path = data.cache() / f"embeddings-{digest}" / f"{use}-{number}.safetensors"
@@ -52,7 +53,7 @@ def embeddings(use: str, count: int, key_size: int) -> tuple[Tensor, Tensor]:
 def _make(path: Path, seed: int) -> None:
     """Writes PART embeddings, in half precision, and their classes."""
     drawings = data.load().characters("all").turned().drawings  # (classes, 20, 28, 28)
-    network = models.load("omniglot")
+    network = models.load(NETWORK)
     classes = torch.randint(len(drawings), (PART,), generator=torch.Generator().manual_seed(seed))
     made = []
     with torch.random.fork_rng(), torch.no_grad(), tqdm(total=PART, desc=path.stem, unit=" embeddings") as progress:

@@ -1,5 +1,7 @@
 # Tensors are passed as their data_ptr(), 0 where there is none. See native/*.h for what is expected of them.
 
+from typing import TypeAlias
+
 def variants() -> list[str]: ...
 def use_variant(name: str, /) -> None: ...
 def copy_keys(
@@ -52,7 +54,8 @@ def recall(
     k: int,
     /,
 ) -> None: ...
-def weigh(
+def normalise(vectors: int, n: int, size: int, units: int, inverse_lengths: int, /) -> int: ...
+def recall_gradient(
     keys: int,
     key_size: int,
     changed: int,
@@ -60,91 +63,79 @@ def weigh(
     count: int,
     slots: int,
     weights: int,
+    units: int,
+    inverse_lengths: int,
     n: int,
     k: int,
+    of_units: int,
+    of_similarities: int,
+    of_weights: int,
+    inverse_temperature: float,
     threads: int,
-    gradient: int,
+    of_queries: int,
     /,
 ) -> None: ...
-def normalise(vectors: int, n: int, size: int, units: int, inverse_lengths: int, /) -> int: ...
-def normalise_gradient(
-    units: int, inverse_lengths: int, of_units: int, n: int, size: int, of_vectors: int, /
-) -> None: ...
-def first_right_and_wrong(values: int, targets: int, n: int, k: int, columns: int, /) -> None: ...
+
+# The fields of Chains, and of Clock.
+_Chains: TypeAlias = tuple[int, int, int, int]
+_Clock: TypeAlias = tuple[int, ...]
+
 def margin_loss(
-    similarities: int,
-    columns: int,
-    newest: int,
-    mask: int,
-    n: int,
-    k: int,
+    keys: int,
+    values: int,
+    sources: int,
     key_size: int,
     queries: int,
-    keys: int,
-    alpha: float,
+    similarities: int,
+    of_neighbours: int,
+    exclude: int,
+    n: int,
+    k: int,
+    targets: int,
+    mask: int,
+    chains: _Chains,
+    margin: float,
+    columns: int,
     slopes: int,
     positives: int,
     /,
-) -> tuple[float, int]: ...
+) -> tuple[float, int, int]: ...
 def margin_gradient(
     columns: int,
+    slopes: int,
+    positives: int,
     n: int,
     k: int,
     key_size: int,
-    slopes: int,
-    positives: int,
     by: float,
     similarities: int,
     queries: int,
     /,
 ) -> None: ...
-def plan(
+def link(chains: _Chains, values: int, slots: int, count: int, /) -> None: ...
+def unlink(chains: _Chains, values: int, slots: int, count: int, /) -> None: ...
+def newest(chains: _Chains, values: int, sources: int, targets: int, exclude: int, n: int, slots: int, /) -> None: ...
+def least(numbers: int, n: int, /) -> int: ...
+def update(
     keys: int,
+    values: int,
+    sources: int,
     key_size: int,
+    clock: _Clock,
+    chains: _Chains,
     queries: int,
     nearest: int,
     answers: int,
+    stride: int,
     targets: int,
+    given: int,
     n: int,
-    confirmed: int,
-    new_keys: int,
-    missed: int,
+    age_noise: float,
+    seed: int,
+    touched: int,
+    before: int,
     /,
-) -> tuple[int, int, int]: ...
-def write(
-    confirmed: int,
-    new_keys: int,
-    confirmed_count: int,
-    missed: int,
-    missed_count: int,
-    queries: int,
-    targets: int,
-    sources_given: int,
-    written: int,
-    key_size: int,
-    keys: int,
-    values: int,
-    sources: int,
-    /,
-) -> None: ...
-def link(heads: int, next: int, previous: int, bits: int, values: int, slots: int, count: int, /) -> None: ...
-def unlink(heads: int, next: int, previous: int, bits: int, values: int, slots: int, count: int, /) -> None: ...
-def find_newest(
-    heads: int,
-    next: int,
-    previous: int,
-    bits: int,
-    values: int,
-    sources: int,
-    targets: int,
-    exclude: int,
-    n: int,
-    newest: int,
-    /,
-) -> None: ...
-def oldest(
-    touched: int, slots: int, times: int, head: int, tail: int, count: int, reach: int, lines: int, room: int, /
-) -> int: ...
+) -> tuple[int, int, int, tuple[int, int, int, int, int]]: ...
 
 # The first argument of these is a tuple: the fields of Lists, in order.
 def lists_change(fields: tuple[int, ...], slots: int, n: int, threads: int, /) -> None: ...

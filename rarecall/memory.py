@@ -358,8 +358,8 @@ class Memory(nn.Module):
         changes = self.histories.version - recall.version
         if changes:
             raise ValueError(
-                f"This recall was made {changes} change(s) of the memory ago, its slots may hold other keys by now. Ask "
-                "again: memory(query); and call loss before update."
+                f"This recall was made {changes} change(s) of the memory ago, its slots may hold other keys by now. "
+                "Ask again: memory(query); and call loss before update."
             )
 
     def __getstate__(self) -> dict[str, Any]:

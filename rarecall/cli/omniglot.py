@@ -52,7 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _add_learner(parser: argparse.ArgumentParser, *, pixels: bool) -> None:
     learner = parser.add_mutually_exclusive_group(required=True)
-    learner.add_argument("--weights", type=Path, metavar="FILE", help="of a trained model")
+    learner.add_argument(
+        "--weights", type=Path, nargs="+", metavar="FILE", help="of a trained model; several networks are joined"
+    )
     if pixels:
         learner.add_argument(
             "--pixels", action="store_true", help="nearest neighbour on pixels, which needs no weights"
@@ -91,8 +93,9 @@ def _evaluate(args: argparse.Namespace) -> None:
     from rarecall.experiments.omniglot.models import PIXELS
 
     origin = results.origin(_command(args), args.seed)
-    learner, training = (PIXELS, {"model": "pixels"}) if args.pixels else learner_of(args.weights)
-    result = evaluate(learner, data.load(args.data), characters=args.on, episodes=args.episodes, seed=args.seed)
+    learner, training = (PIXELS, {"model": "pixels"}) if args.pixels else learner_of(*args.weights)
+    omniglot = data.load(args.data)
+    result = evaluate(learner, omniglot, characters=args.on, episodes=args.episodes, seed=args.seed, quiet=False)
     result = {"model": training["model"], "training": training} | result
     print(table.few_shot_lines(result))
     if args.out:
@@ -107,9 +110,9 @@ def _lifelong(args: argparse.Namespace) -> None:
     from rarecall.experiments.omniglot.lifelong import lifelong
 
     origin = results.origin(_command(args), args.seed)
-    learner, training = learner_of(args.weights)
+    learner, training = learner_of(*args.weights)
     if not isinstance(learner, MemoryLearner):
-        raise SystemExit(f"{args.weights} holds the model {training['model']!r}, which has no memory to measure.")
+        raise SystemExit(f"{args.weights[0]} holds the model {training['model']!r}, which has no memory to measure.")
     result = lifelong(learner, data.load(args.data), characters=args.on, seed=args.seed)
     result = {"model": training["model"], "training": training} | result
     print(table.lifelong_lines(result))
@@ -142,6 +145,8 @@ def _command(args: argparse.Namespace) -> str:
         given = getattr(args, name, None)
         if given is True:
             words.append(f"--{name}")
+        elif isinstance(given, list):
+            words += [f"--{name}", *map(str, given)]
         elif given is not None and given is not False:
             words += [f"--{name}", str(given)]
     return shlex.join(words)

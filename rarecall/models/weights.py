@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from rarecall import storage
 from rarecall.memory import Memory
 from rarecall.models.convnet import ConvNet
+from rarecall.models.joined import Joined
 from rarecall.models.neural_gpu import NeuralGPU
 from rarecall.models.residual import ResidualNet
 from rarecall.models.seq2seq import Seq2Seq
@@ -39,6 +40,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "Seq2Seq": Seq2Seq,
 }
 FOLDER = Path(__file__).parents[2] / "weights"
+# Networks of several files.
+JOINED = {"omniglot": ("omniglot-residual-0", "omniglot-residual-1", "omniglot-paper")}
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, str] | None = None) -> None:
@@ -57,13 +60,15 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
     """A trained network, ready to answer.
 
     Args:
-        name: of a file in weights/, such as "omniglot", or a path.
+        name: of a file in weights/, such as "omniglot-paper", of several that are joined, "omniglot", or a path.
     """
+    if name in JOINED:
+        return Joined([load(part) for part in JOINED[str(name)]]).eval()
     path = Path(name)
     if not path.is_file() and path.parent == Path("."):
         path = FOLDER / f"{path.name}.safetensors"
     if not path.is_file():
-        known = sorted(file.stem for file in FOLDER.glob("*.safetensors"))
+        known = sorted([*JOINED, *(file.stem for file in FOLDER.glob("*.safetensors"))])
         raise FileNotFoundError(f"There are no weights {name}; expected a path or one of {known}.")
     tensors, header = storage.read(path, kind="network")
     kind = header.get("network", "none")

@@ -65,9 +65,13 @@ class Characters:
         names = tuple(f"{name}@{90 * turn}" for name in self.names for turn in range(4))
         return Characters(torch.stack(turns, 1).flatten(0, 1), names, self.split)
 
+    def places(self, alphabet: str) -> list[int]:
+        """Which of them are of one alphabet."""
+        return [place for place, name in enumerate(self.names) if name.split("/")[0] == alphabet]
+
     def of(self, alphabet: str) -> Characters:
         """The characters of one alphabet."""
-        chosen = [place for place, name in enumerate(self.names) if name.split("/")[0] == alphabet]
+        chosen = self.places(alphabet)
         return Characters(self.drawings[chosen], tuple(self.names[place] for place in chosen), self.split)
 
 

@@ -8,9 +8,15 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
 
 from rarecall import Memory
 from rarecall.experiments.omniglot.data import Characters
+from rarecall.experiments.omniglot.distort import distort
+
+# By how much a view differs from the drawing: less than in training. Chosen on the validation characters.
+A_LITTLE = {"turn": 5.0, "stretch": 0.08, "lean": 0.08, "move": 0.05, "bend": 0.02, "untouched": 0.0}
 
 
 class Learner(Protocol):
@@ -34,29 +40,46 @@ class MemoryLearner:
     """A network with a memory: the drawings shown are written to it, the nearest neighbour's value is the answer.
 
     Each round shows one drawing of every class, and is one update.
+
+    Args:
+        network: maps drawings to queries.
+        key_size: numbers in a query.
+        together: the drawings of a class are not shown one after the other but together, as one key, their mean.
+        views: so many distorted views of a drawing shown are remembered beside it, in slots of their own; a drawing
+            asked is the mean of its views.
     """
 
     most_ways = None
 
-    def __init__(self, network: nn.Module, key_size: int) -> None:
-        self.network, self.key_size = network.eval(), key_size
+    def __init__(self, network: nn.Module, key_size: int, *, together: bool = False, views: int = 0) -> None:
+        self.network, self.key_size, self.together, self.views = network.eval(), key_size, together, views
         self._memory = Memory(key_size, capacity=1, k=1)
 
     def encode(self, drawings: Tensor) -> Tensor:
+        """(n, 1, 28, 28) -> (n, (1 + views) * key_size): the query, and those of the views; each view is drawn anew."""
         with torch.no_grad():
-            queries: Tensor = self.network(drawings)
-        return queries
+            if not self.views:
+                queries: Tensor = self.network(drawings)
+                return queries
+            seen = [drawings, *(distort(drawings, **A_LITTLE) for _ in range(self.views))]
+            return torch.cat([F.normalize(self.network(view), dim=1) for view in seen], 1)
+
+    def query(self, encoded: Tensor) -> Tensor:
+        """(..., (1 + views) * key_size) -> (..., key_size): the drawing as it is asked."""
+        return encoded.unflatten(-1, (1 + self.views, self.key_size)).mean(-2)
 
     def answer(self, shown: Tensor, asked: Tensor) -> Tensor:
-        ways, shots, _ = shown.shape
-        if self._memory.capacity != ways * shots:
-            self._memory = Memory(self.key_size, capacity=ways * shots, k=1)
+        ways = len(shown)
+        keys = shown.unflatten(2, (1 + self.views, self.key_size))  # (ways, shots, 1 + views, key_size)
+        rounds = [F.normalize(keys, dim=3).mean(1)] if self.together else keys.unbind(1)
+        if self._memory.capacity != ways * len(rounds) * (1 + self.views):
+            self._memory = Memory(self.key_size, capacity=ways * len(rounds) * (1 + self.views), k=1)
         self._memory.reset()
-        way = torch.arange(ways)
+        way = torch.arange(ways).repeat_interleave(1 + self.views)
         with torch.no_grad():
-            for shot in range(shots):
-                self._memory.update(self._memory(shown[:, shot]), way)
-            return self._memory(asked).value
+            for round_ in rounds:
+                self._memory.update(self._memory(round_.flatten(0, 1)), way)
+            return self._memory(self.query(asked)).value
 
 
 @dataclass(frozen=True)
@@ -71,10 +94,15 @@ class Accuracy:
         return f"{self.mean:.2f} ± {self.interval:.2f}"
 
 
-def encode(learner: Learner, characters: Characters, batch: int = 500) -> Tensor:
-    """(classes, drawings, d): every drawing encoded once, for all episodes."""
+def encode(learner: Learner, characters: Characters, batch: int = 500, quiet: bool = True) -> Tensor:
+    """(classes, drawings, d): every drawing encoded once, for all episodes; views are drawn by a fixed seed."""
     drawings = characters.drawings.flatten(0, 1)
-    encoded = [learner.encode(as_input(drawings[start : start + batch])) for start in range(0, len(drawings), batch)]
+    encoded = []
+    with torch.random.fork_rng(devices=[]), tqdm(total=len(drawings), desc="encode", disable=quiet) as bar:
+        torch.manual_seed(0)
+        for part in drawings.split(batch):
+            encoded.append(learner.encode(as_input(part)))
+            bar.update(len(part))
     return torch.cat(encoded).unflatten(0, characters.drawings.shape[:2])
 
 

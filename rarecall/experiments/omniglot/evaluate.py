@@ -1,4 +1,4 @@
-"""rarecall omniglot evaluate --weights weights/omniglot.safetensors --out results/omniglot-ours.json
+"""rarecall omniglot evaluate --weights weights/omniglot-residual-0.safetensors --out results/omniglot-ours.json
 
 The paper's N-way K-shot accuracies on the 423 test characters, on their 1692 quarter turns, and within one alphabet,
 where characters are alike.
@@ -11,18 +11,37 @@ import os
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rarecall import storage
-from rarecall.experiments.omniglot.data import Characters, Omniglot
-from rarecall.experiments.omniglot.episodes import Accuracy, Learner, encode, few_shot, mean_of
+from rarecall.experiments.omniglot.data import Omniglot
+from rarecall.experiments.omniglot.episodes import Accuracy, Learner, MemoryLearner, encode, few_shot, mean_of
 from rarecall.experiments.omniglot.models import RECIPES
 from rarecall.models import weights
+from rarecall.models.joined import Joined
 
+VIEWS = 8  # of a drawing shown, where networks are joined
 SETTINGS = ((5, 1), (5, 5), (20, 1), (20, 5))  # ways, shots
 
 
-def learner_of(path: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
-    """The trained learner in a file of weights, and how it was trained."""
+def learner_of(*paths: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
+    """The trained learner in a file of weights, and how it was trained.
+
+    Of several files, the networks with memory in them, joined: what is shown of a class together is one key, and is
+    remembered in `VIEWS` views as well.
+    """
+    learners, runs = zip(*(_learner_of(path) for path in paths), strict=True)
+    if len(learners) == 1:
+        return learners[0], runs[0]
+    for path, learner, run in zip(paths, learners, runs, strict=True):
+        if not isinstance(learner, MemoryLearner):
+            raise ValueError(f"{path} holds the model {run['model']!r}; only networks with a memory can be joined.")
+    joined = Joined([learner.network for learner in learners])
+    learner = MemoryLearner(joined, joined.key_size, together=True, views=VIEWS)
+    return learner, {"model": "joined", "of": list(runs)}
+
+
+def _learner_of(path: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
     tensors, header = storage.read(path, kind="network")
     run = json.loads(header.get("run", "{}"))
     if run.get("model") not in RECIPES:
@@ -35,23 +54,31 @@ def learner_of(path: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
 
 
 def evaluate(
-    learner: Learner, data: Omniglot, *, characters: str = "test", episodes: int = 1000, seed: int = 0
+    learner: Learner,
+    data: Omniglot,
+    *,
+    characters: str = "test",
+    episodes: int = 1000,
+    seed: int = 0,
+    quiet: bool = True,
 ) -> dict[str, Any]:
     """All figures as they are published, in per cent with 95% confidence intervals."""
     upright = data.characters(characters)
     figures: dict[str, Any] = {}
-    for name, classes in (("upright", upright), ("turned", upright.turned())):
-        encoded = encode(learner, classes)
+    turned = encode(learner, upright.turned(), quiet=quiet)
+    encoded = {"upright": turned[::4], "turned": turned}  # the first of four turns is none
+    for name, classes in encoded.items():
         figures[name] = {
             f"{ways}-way {shots}-shot": as_json(
-                few_shot(learner, encoded, ways=ways, shots=shots, episodes=episodes, seed=seed)
+                few_shot(learner, classes, ways=ways, shots=shots, episodes=episodes, seed=seed)
             )
             for ways, shots in SETTINGS
             if learner.most_ways is None or ways <= learner.most_ways
         }
     alphabets = [alphabet for alphabet in data.evaluation if len(upright.of(alphabet)) >= 20]
     if alphabets and (learner.most_ways is None or learner.most_ways >= 20):
-        accuracy = within_alphabets(learner, upright, alphabets, episodes=episodes, seed=seed)
+        by_alphabet = [encoded["upright"][upright.places(alphabet)] for alphabet in alphabets]
+        accuracy = within_alphabets(learner, by_alphabet, episodes=episodes, seed=seed)
         figures["within an alphabet"] = {"20-way 1-shot": as_json(accuracy), "alphabets": alphabets}
     return {
         "experiment": "omniglot",
@@ -61,15 +88,16 @@ def evaluate(
     }
 
 
-def within_alphabets(
-    learner: Learner, characters: Characters, alphabets: list[str], *, episodes: int, seed: int
-) -> Accuracy:
-    """20-way 1-shot where all 20 are of one alphabet; equally many episodes of each, at least `episodes` in all."""
+def within_alphabets(learner: Learner, alphabets: list[Tensor], *, episodes: int, seed: int) -> Accuracy:
+    """20-way 1-shot where all 20 are of one alphabet; equally many episodes of each, at least `episodes` in all.
+
+    alphabets: each (classes, drawings, d), encoded.
+    """
     of_each = -(-episodes // len(alphabets))
-    means = []
-    for number, alphabet in enumerate(alphabets):
-        encoded = encode(learner, characters.of(alphabet))
-        means.append(few_shot(learner, encoded, ways=20, shots=1, episodes=of_each, seed=seed + number))
+    means = [
+        few_shot(learner, encoded, ways=20, shots=1, episodes=of_each, seed=seed + number)
+        for number, encoded in enumerate(alphabets)
+    ]
     # Episodes of one alphabet are not independent draws of an alphabet: the interval is over the alphabets.
     over = mean_of(torch.tensor([mean.mean / 100 for mean in means], dtype=torch.float64))
     return Accuracy(over.mean, over.interval, of_each * len(alphabets))

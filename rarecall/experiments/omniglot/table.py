@@ -17,7 +17,8 @@ PAPER: dict[str, tuple[str, tuple[float | None, ...]]] = {
     "matching-fce": ("Matching Network, full context embeddings", (None, None, None, None)),
     "paper": ("ConvNet with memory", (98.4, 99.6, 95.0, 98.6)),
     "paper-softmax": ("ConvNet with memory, softmax in training", (None, None, None, None)),
-    "ours": ("Our network with memory", (None, None, None, None)),
+    "ours": ("Residual network with memory", (None, None, None, None)),
+    "joined": ("Our network: two of these and the paper's, joined", (None, None, None, None)),
 }
 
 
@@ -116,6 +117,8 @@ def _plus_minus(figure: dict[str, float]) -> str:
 def _trained(training: dict[str, Any]) -> str:
     if "note" in training:
         return f"; {training['note']}"
+    if "of" in training:
+        return "".join(_trained(of) for of in training["of"])
     if "steps" not in training:
         return ""
     return f"; trained on {training['on']}, {training['steps']} steps, seed {training['seed']}"

@@ -41,6 +41,28 @@ def test_one_episode_does_not_remember_another() -> None:
     assert torch.equal(LEARNER.answer(a[:, :1], a[:, 1]), first)
 
 
+def test_drawings_shown_together_are_one_key_and_views_have_slots_of_their_own() -> None:
+    learner = MemoryLearner(nn.Flatten(), key_size=784, together=True, views=3)
+    drawings = torch.rand(10, 1, 28, 28)
+    torch.manual_seed(0)
+    encoded = learner.encode(drawings)
+    assert encoded.shape == (10, 4 * 784)
+    torch.testing.assert_close(encoded[:, :784], nn.functional.normalize(drawings.flatten(1)))
+    shown, asked = encoded[:6].view(3, 2, -1), encoded[6:]
+    assert learner.answer(shown, asked).shape == (4,)
+    memory = learner._memory
+    assert memory.values.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    means = nn.functional.normalize(shown.view(3, 2, 4, 784).mean(1), dim=-1)
+    torch.testing.assert_close(memory.keys, means.flatten(0, 1))
+    torch.testing.assert_close(learner.query(asked), asked.view(4, 4, 784).mean(1))
+
+
+def test_views_are_the_same_each_time(small: Omniglot) -> None:
+    learner = MemoryLearner(nn.Flatten(), key_size=784, views=2)
+    few = small.characters("test").of("Beta")
+    assert torch.equal(encode(learner, few), encode(learner, few))
+
+
 def test_bad_episodes_are_told() -> None:
     encoded = torch.randn(10, 20, 32)
     with pytest.raises(ValueError, match="20-way needs 20 classes; there are 10"):

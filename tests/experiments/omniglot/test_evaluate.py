@@ -41,6 +41,18 @@ def test_every_model_is_found_again_in_its_file(model: str, tmp_path: Path) -> N
     assert learner.answer(encoded[:5, None], encoded[5:]).shape == (5,)
 
 
+def test_several_networks_are_joined(tmp_path: Path) -> None:
+    for model in ("ours", "paper", "siamese"):
+        header = {"run": json.dumps({"model": model}), "commit": "abc"}
+        weights.save(RECIPES[model](3).network, tmp_path / f"{model}.safetensors", header=header)
+    learner, training = learner_of(tmp_path / "ours.safetensors", tmp_path / "paper.safetensors")
+    assert training == {"model": "joined", "of": [{"model": m, "commit": "abc"} for m in ("ours", "paper")]}
+    encoded = learner.encode(torch.rand(10, 1, 28, 28))
+    assert learner.answer(encoded[:5, None], encoded[5:]).shape == (5,)
+    with pytest.raises(ValueError, match="'siamese'; only networks with a memory can be joined"):
+        learner_of(tmp_path / "ours.safetensors", tmp_path / "siamese.safetensors")
+
+
 def test_weights_of_another_network_are_told(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     weights.save(torch.nn.Linear(2, 2), path, header={"run": json.dumps({"model": "ours"})})

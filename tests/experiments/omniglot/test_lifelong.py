@@ -8,7 +8,7 @@ from rarecall.experiments.omniglot import lifelong
 from rarecall.experiments.omniglot.baselines.pixels import Pixels
 from rarecall.experiments.omniglot.data import Omniglot
 from rarecall.experiments.omniglot.episodes import MemoryLearner
-from rarecall.experiments.omniglot.lifelong import all_at_once, auroc, long_tail, retention, stream
+from rarecall.experiments.omniglot.lifelong import auroc, long_tail, retention, stream
 from tests.helpers import unit
 
 
@@ -18,7 +18,6 @@ def clusters(classes: int, spread: float) -> Tensor:
 
 def test_clear_classes_are_all_kept() -> None:
     encoded = clusters(40, 0.01)
-    assert all_at_once(encoded, shots=1, repeats=2, seed=0)["mean"] == 100.0
     learned = stream(encoded, classes=30, repeats=1, seed=0)
     assert learned["30 classes"]["mean"] == 100.0
     assert list(learned["by classes learned"]) == ["10", "25", "30"]

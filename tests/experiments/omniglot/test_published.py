@@ -14,7 +14,7 @@ from rarecall.experiments import results
 from rarecall.experiments.omniglot import data
 from rarecall.experiments.omniglot.episodes import encode, few_shot
 from rarecall.experiments.omniglot.evaluate import learner_of
-from rarecall.models.weights import FOLDER
+from rarecall.models.weights import FOLDER, JOINED
 
 PUBLISHED = [path for path in sorted(results.FOLDER.glob("omniglot-*.json")) if "--weights" in path.read_text()]
 WEIGHTS = sorted(FOLDER.glob("omniglot*.safetensors"))
@@ -27,6 +27,14 @@ def test_weights_are_small_half_precision_and_load_with_one_line(path: Path) -> 
     assert network(torch.rand(2, 1, 28, 28)).shape == (2, 256)
 
 
+def test_our_network_is_joined_of_these_and_all_are_small_together() -> None:
+    assert sum(path.stat().st_size for path in WEIGHTS) < 10_000_000
+    drawings = torch.rand(2, 1, 28, 28)
+    parts = [rarecall.models.load(part)(drawings) for part in JOINED["omniglot"]]
+    joined = rarecall.models.load("omniglot")(drawings)
+    torch.testing.assert_close(joined, torch.cat([torch.nn.functional.normalize(part) for part in parts], 1))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif("RARECALL_DATA" not in os.environ, reason="needs Omniglot itself: RARECALL_DATA")
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
@@ -35,10 +43,10 @@ def test_published_weights_have_the_published_accuracy(path: Path) -> None:
     if result["experiment"] != "omniglot":
         pytest.skip("not of `rarecall omniglot evaluate`")
     words = result["command"].split()
-    weights = FOLDER.parent / words[words.index("--weights") + 1]
+    weights = [FOLDER.parent / word for word in words if word.endswith(".safetensors")]
     omniglot = data.load(quiet=True)
     assert omniglot.split == result["split"]
-    learner, _ = learner_of(weights)
+    learner, _ = learner_of(*weights)
     encoded = encode(learner, omniglot.characters(result["characters"]["which"]))
     published = result["figures"]["upright"]["5-way 1-shot"]
     again = few_shot(learner, encoded, ways=5, shots=1, episodes=published["episodes"], seed=result["seed"])

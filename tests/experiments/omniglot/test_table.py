@@ -38,7 +38,7 @@ def test_the_table_has_every_model_and_says_where_the_figures_come_from(made: Pa
     assert "`rarecall omniglot evaluate --pixels`, seed 5, commit" in printed
     assert "trained on train, 9 steps, seed 1" in printed
     assert "AUROC of confidence" in printed
-    assert set(PAPER) == {"pixels", *RECIPES}
+    assert set(PAPER) == {"pixels", "joined", *RECIPES}
 
 
 def test_a_result_names_no_machine_and_no_folder(made: Path) -> None:

@@ -1,0 +1,28 @@
+"""Several networks as one: their queries side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Joined(nn.Module):
+    """The queries of several networks, each normalised, one after the other.
+
+    Networks that were trained apart err apart: the cosine of two joined queries is the mean of their cosines, which is
+    right more often than one of them.
+
+    Args:
+        networks: each has a `key_size`, and maps the same inputs to queries (n, key_size).
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.key_size = sum(network.key_size for network in networks)  # type: ignore[misc]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([F.normalize(network(x), dim=-1) for network in self.networks], dim=-1)
