@@ -97,8 +97,8 @@ public:
         const int64_t n = counts[LISTS];
         parallel((n + kernels::GROUP - 1) / kernels::GROUP, threads, [&](int64_t group, int thread) {
             for (int64_t list = group * kernels::GROUP; list < std::min(n, (group + 1) * kernels::GROUP); list++) {
-                sum_up(all[thread], list);
-                refresh(all[thread], list);
+                sum_up(all[thread * TILE], list);
+                refresh(all[thread * TILE], list);
             }
         });
     }
@@ -125,7 +125,7 @@ private:
         parallel((n + SHARE - 1) / SHARE, threads, [&](int64_t task, int thread) {
             for (int64_t i = task * SHARE; i < std::min(n, (task + 1) * SHARE); i++) {
                 load(i);
-                nearest[i] = nearest_list(all[thread], &moved.codes[i * width], moved.scales[i], list_of(moving[i]));
+                nearest[i] = nearest_list(all[thread * TILE], &moved.codes[i * width], moved.scales[i], list_of(moving[i]));
             }
         });
         cut.assign(counts[LISTS] + 1, false);
@@ -224,6 +224,7 @@ private:
     int32_t nearest_list(Finder &finder, const int8_t *code, float scale, int32_t now) {
         if (counts[LISTS] == 0) return -1;
         finder.ask(lists, code, scale);
+        Finder::meet_centres(lists, &finder, 1);
         finder.nearest_lists(lists, 1);
         const Scored best = finder.order[0];
         if (now < 0) return best.id;
