@@ -13,17 +13,13 @@ constexpr int64_t SHORTLIST = 128;  // the least number of centres that are comp
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;  // the least number and share of keys that are
 constexpr int64_t ALL_SCORED = 4096;  // and where all keys are looked at
 constexpr int BINS = 1024;            // of the histogram that finds the k best
-constexpr int64_t SAMPLE = 128;       // blocks of distances that tell how near the nearest are
+constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
 int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
 
 int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
-
-void prefetch(const void *start, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char *>(start) + i);
-}
 
 }  // namespace
 
@@ -334,15 +330,5 @@ void lists_search(const Lists &lists, const float *queries, int64_t n, int k, co
             int64_t *row = out + (first + i) * k;
             std::fill(row + own[i].read(lists, k, row), row + k, -1);
         }
-    });
-}
-
-void lists_ranks(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, int threads, int32_t *out) {
-    auto &all = finders(threads);
-    parallel(n, threads, [&](int64_t i, int thread) {
-        Finder &own = all[thread * TILE];
-        own.ask(lists, queries + i * lists.key_size, exclude ? exclude[i] : -1);
-        Finder::meet_centres(lists, &own, 1);
-        out[i] = own.rank(lists);
     });
 }

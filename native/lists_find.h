@@ -9,6 +9,10 @@
 
 using kernels::TILE;
 
+inline void prefetch(const void *start, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char *>(start) + i);
+}
+
 // Codes of the vector x of n numbers: x = code * scale, all of them in [-127, 127]; up to width filled with 0.
 float quantise(const float *x, int64_t n, int64_t width, int8_t *code);
 

@@ -40,7 +40,7 @@ def check_lists(memory: Memory) -> None:
     """Every filled slot is in one list, with the codes of its key; every centre is that of its keys."""
     search, lists = memory.search, lists_of(memory)
     assert torch.equal(search.places.places >= 0, memory.values >= 0)
-    assert lists.is_of(memory, search.places)
+    assert lists.is_of(memory)
     assert lists.valid()
     count, filled = search.places.counts[2:4].tolist()
     assert filled == (memory.values >= 0).sum()
@@ -50,7 +50,7 @@ def check_lists(memory: Memory) -> None:
     assert torch.equal(lists.slots[places].long(), slots)
     keys = lists.at.codes[places, : memory.key_size] * lists.at.scales[places, None]
     assert torch.allclose(keys, memory.keys[slots], atol=0.51 / 127)
-    anew = Lists(memory, copy.deepcopy(search.places))
+    anew = Lists(memory, copy.deepcopy(search.places), (search.ranks, search.lists_to_read, search.asked))
     assert torch.equal(anew.sums[:count], lists.sums[:count])
     for made, kept, rows in ((anew.centres, lists.centres, slice(count)), (anew.at, lists.at, places)):
         assert torch.equal(made.codes[rows], kept.codes[rows])
