@@ -2,8 +2,13 @@
 //
 // The keys stand in short lists of similar ones, as int8 codes and as sign codes, the signs of the rotated code, block
 // after block, so that a list is read in one go. A list's centre is the mean of its keys as they are now. A query
-// compares itself with all centres, then with the keys in the lists of the nearest: by sign codes first where there are
-// many, then by the int8 codes of the best.
+// compares itself with all centres, several queries at once, by their sign codes and then by the int8 codes of the best;
+// then with the keys in the lists of the nearest: by sign codes alone where nearly all of them are wanted, or first where
+// there are many, and by the int8 codes of the best.
+//
+// There is no level above the lists, though the centres are what grows with the memory: a third of a nanosecond for each.
+// Where keys stand around many centres that have nothing in common, groups of lists have no more: to keep the nearest list
+// of 98 queries in 100, half of all lists had to be looked at.
 //
 // A key that moves leaves its list (the last one takes its place) and joins the nearest one. A list that grows long is
 // cut in two, the keys of one that grows short join others. All sums are of integers, so that the same centres follow

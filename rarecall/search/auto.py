@@ -52,8 +52,8 @@ class AutoSearch(Search):
         self.recall = recall
         self.exact = ExactSearch(key_size, capacity)
         self.places = Places(capacity if capacity > SMALL else 0)
-        # How often of late the nearest key was in a list of each rank, four bins to each doubling; at first as if it had
-        # been the 16th, 4 times.
+        # How often of late the nearest key was in a list of each rank, in four bins to each doubling; at first as if it
+        # had been the 16th, 4 times.
         self.register_buffer("ranks", torch.zeros(BINS, dtype=torch.float64))
         self.ranks[16] = 4
         self.register_buffer("lists_to_read", torch.tensor(16))
@@ -71,8 +71,8 @@ class AutoSearch(Search):
     def extra_repr(self) -> str:
         return f"recall={self.recall}"
 
-    # Around a single query, what is asked of torch's modules and tensors would cost more than the lists do: so the lists
-    # are asked first, and know the numbers that matter.
+    # For a single query, all that is asked of torch's modules and tensors costs more than what the lists do: so they are
+    # asked first, and know the numbers that matter.
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         lists = self._lists
         if lists is None or not lists.is_of(memory):
