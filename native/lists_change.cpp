@@ -61,22 +61,24 @@ public:
         : lists(from), counts(from.counts), width(from.width), threads(most_threads), all(finders(most_threads)) {}
 
     void change(const int64_t *changed, int64_t n) {
-        int64_t before = counts[FILLED];
-        for (int64_t i = 0; i < n; i++) remove(static_cast<int32_t>(changed[i]));
-        give_up_short_lists();
         // A small memory grows in small parts, so that no key meets lists that are much out of date.
         for (int64_t start = 0, part; start < n; start += part) {
-            part = std::min<int64_t>(n - start, std::clamp(counts[FILLED] / 8, 32, 4096));
+            const int64_t before = counts[FILLED];
+            part = std::min<int64_t>(n - start, std::clamp<int64_t>(before / 8, 32, 4096));
             moving.clear();
-            for (int64_t i = start; i < start + part; i++)
-                if (lists.values[changed[i]] >= 0) moving.push_back(static_cast<int32_t>(changed[i]));
-            join([&](int64_t i) {
+            for (int64_t i = start; i < start + part; i++) {
+                const auto slot = static_cast<int32_t>(changed[i]);
+                if (lists.values[slot] >= 0)
+                    moving.push_back(slot);
+                else
+                    remove(slot);
+            }
+            join(true, [&](int64_t i) {
                 const float *key = lists.keys + moving[i] * lists.key_size;
                 moved.scales[i] = quantise(key, lists.key_size, width, &moved.codes[i * width]);
             });
             // Centres move most while the memory grows.
             const int64_t grown = std::max<int64_t>(counts[FILLED] - before, 0);
-            before += grown;
             counts[UNTENDED] += static_cast<int32_t>(GROWTH * grown + part);
             tend(counts[UNTENDED] / STEADY);
             counts[UNTENDED] %= STEADY;
@@ -97,8 +99,8 @@ public:
         const int64_t n = counts[LISTS];
         parallel((n + kernels::GROUP - 1) / kernels::GROUP, threads, [&](int64_t group, int thread) {
             for (int64_t list = group * kernels::GROUP; list < std::min(n, (group + 1) * kernels::GROUP); list++) {
-                sum_up(all[thread], list);
-                refresh(all[thread], list);
+                sum_up(all[thread * TILE], list);
+                refresh(all[thread * TILE], list);
             }
         });
     }
@@ -112,37 +114,49 @@ private:
     // Slots that look for a list, their codes, and what they find.
     std::vector<int32_t> moving, nearest;
     Keys moved;
-    std::vector<int32_t> shortened;
-    std::vector<bool> cut;
+    // Lists whose centres are to be made anew; that may be too short; that were cut since `nearest` was found.
+    std::vector<int32_t> stale, shortened, cut;
 
     // Each of `moving` finds its list, all in parallel, as the lists are now; then each joins it, if it is not there.
-    // load(i) puts the code and scale of the i-th into `moved`.
+    // load(i) puts the code and scale of the i-th into `moved`; are_new: they are not those that are in its list.
     template <typename Load>
-    void join(const Load &load) {
+    void join(bool are_new, const Load &load) {
         const auto n = static_cast<int64_t>(moving.size());
         nearest.resize(n);
         moved.resize(n, width);
-        parallel((n + SHARE - 1) / SHARE, threads, [&](int64_t task, int thread) {
-            for (int64_t i = task * SHARE; i < std::min(n, (task + 1) * SHARE); i++) {
-                load(i);
-                nearest[i] = nearest_list(all[thread], &moved.codes[i * width], moved.scales[i], list_of(moving[i]));
-            }
+        parallel((n + TILE - 1) / TILE, n >= SHARE ? threads : 1, [&](int64_t tile, int thread) {
+            const int64_t first = tile * TILE, end = std::min(n, first + TILE);
+            for (int64_t i = first; i < end; i++) load(i);
+            nearest_lists(&all[thread * TILE], moved, first, end, &nearest[first]);
         });
-        cut.assign(counts[LISTS] + 1, false);
+        cut.clear();
         for (int64_t i = 0; i < n; i++) {
+            const int32_t slot = moving[i];
+            if (i + 1 < n) fetch(moving[i + 1], nearest[i + 1]);
+            if (nearest[i] < 0 || std::find(cut.begin(), cut.end(), nearest[i]) != cut.end())
+                nearest_lists(all.data(), moved, i, i + 1, &nearest[i]);
             const int8_t *code = &moved.codes[i * width];
-            const int32_t now = list_of(moving[i]);
-            const bool outdated = nearest[i] < 0 || cut[nearest[i]];
-            const int32_t list = outdated ? nearest_list(all[0], code, moved.scales[i], now) : nearest[i];
-            if (now >= 0 && now == list) continue;
-            remove(moving[i]);
-            add(list, moving[i], code, moved.scales[i]);
+            const int32_t now = list_of(slot);
+            if (now < 0 || !stays(now, nearest[i], code, moved.scales[i])) {
+                remove(slot);
+                add(nearest[i], slot, code, moved.scales[i]);
+            } else if (are_new) {
+                replace(slot, code, moved.scales[i]);
+            }
         }
+        refresh_stale();
     }
 
     int8_t *code_at(int64_t place) { return lists.at.codes + place * width; }
     int32_t *sum(int64_t list) { return lists.sums + list * width; }
     int32_t list_of(int32_t slot) const { return lists.places[slot] < 0 ? -1 : lists.owner[lists.places[slot] / BLOCK]; }
+
+    void fetch(int32_t slot, int32_t list) const {
+        const int32_t now = list_of(slot);
+        for (const int32_t each : {list, now})
+            if (each >= 0) prefetch(lists.sums + each * width, width * sizeof(int32_t));
+        if (now >= 0) prefetch(lists.at.codes + lists.places[slot] * width, width);
+    }
 
     void remove(int32_t slot) {
         const int64_t place = lists.places[slot];
@@ -151,12 +165,26 @@ private:
         kernels::add(sum(list), code_at(place), -weight(lists.at.scales[place]), width);
         const int row = --lists.length[list] % BLOCK;
         const int64_t last = static_cast<int64_t>(lists.head[list]) * BLOCK + row;
-        if (place != last) write(place, lists.slots[last], code_at(last), lists.at.scales[last]);
+        if (place != last) {
+            write(place, lists.slots[last], code_at(last), lists.at.scales[last]);
+            copy_signs(lists.at.signs, last, place);
+        }
         lists.places[slot] = -1;
         counts[FILLED]--;
         if (row == 0) free_head(list);
-        refresh(all[0], list);
+        stale.push_back(list);
         if (lists.length[list] == SHORTEST - 1 || lists.length[list] == 0) shortened.push_back(list);
+    }
+
+    // A key that changed, and stays in its list.
+    void replace(int32_t slot, const int8_t *code, float scale) {
+        const int64_t place = lists.places[slot];
+        const int32_t list = lists.owner[place / BLOCK];
+        kernels::add(sum(list), code_at(place), -weight(lists.at.scales[place]), width);
+        kernels::add(sum(list), code, weight(scale), width);
+        write(place, slot, code, scale);
+        set_signs(all[0], code, lists.at.signs, place);
+        stale.push_back(list);
     }
 
     void give_up_short_lists() {
@@ -175,10 +203,14 @@ private:
                 refresh(all[0], list);
             }
             counts[LISTS]--;
-            for (size_t i = 0; i < keys.slots.size(); i++) {
-                const int8_t *code = &keys.codes[i * width];
-                add(nearest_list(all[0], code, keys.scales[i], -1), keys.slots[i], code, keys.scales[i]);
+            const auto n = static_cast<int64_t>(keys.slots.size());
+            for (int64_t first = 0; first < n; first += TILE) {
+                int32_t found[TILE];
+                const int64_t end = std::min(n, first + TILE);
+                nearest_lists(all.data(), keys, first, end, found);
+                for (int64_t i = first; i < end; i++) add(found[i - first], keys.slots[i], &keys.codes[i * width], keys.scales[i]);
             }
+            refresh_stale();
         }
     }
 
@@ -199,7 +231,7 @@ private:
                 counts[TENDED] = static_cast<int32_t>((place / BLOCK + 1) * BLOCK);
             }
         }
-        join([&](int64_t i) {
+        join(false, [&](int64_t i) {
             const int64_t place = lists.places[moving[i]];
             std::memcpy(&moved.codes[i * width], code_at(place), width);
             moved.scales[i] = lists.at.scales[place];
@@ -220,17 +252,34 @@ private:
         }
     }
 
-    // The list of the nearest centre, -1 where there is none; `now`, the list that the key is in or -1, if none is nearer.
-    int32_t nearest_list(Finder &finder, const int8_t *code, float scale, int32_t now) {
-        if (counts[LISTS] == 0) return -1;
-        finder.ask(lists, code, scale);
-        finder.nearest_lists(lists, 1);
-        const Scored best = finder.order[0];
-        if (now < 0) return best.id;
-        int32_t dot[4];
-        kernels::dots(code, lists.centres.codes + now * width, nullptr, 1, width, dot);
-        const float similarity = static_cast<float>(dot[0]) * (lists.centres.scales[now] * scale);
-        return similarity >= best.similarity ? now : best.id;
+    // The list of the nearest centre for each of at most TILE keys, the first to the last of these; -1 where there is none.
+    void nearest_lists(Finder *own, const Keys &keys, int64_t first, int64_t last, int32_t *out) {
+        const auto n = static_cast<int>(last - first);
+        std::fill(out, out + n, -1);
+        if (counts[LISTS] == 0) return;
+        for (int i = 0; i < n; i++) own[i].ask(lists, &keys.codes[(first + i) * width], keys.scales[first + i]);
+        Finder::meet_centres(lists, own, n);
+        for (int i = 0; i < n; i++) {
+            own[i].nearest_lists(lists, 1);
+            out[i] = own[i].order[0].id;
+        }
+    }
+
+    // Whether no other list is nearer to a key than its own; by sign codes alone, its own may have been overlooked.
+    bool stays(int32_t now, int32_t other, const int8_t *code, float scale) {
+        if (now == other) return true;
+        const int32_t both[] = {now, other};
+        int32_t dots[2 + 3];
+        kernels::dots(code, lists.centres.codes, both, 2, width, dots);
+        auto similarity = [&](int i) { return static_cast<float>(dots[i]) * (lists.centres.scales[both[i]] * scale); };
+        return similarity(0) >= similarity(1);
+    }
+
+    void refresh_stale() {
+        std::sort(stale.begin(), stale.end());
+        stale.erase(std::unique(stale.begin(), stale.end()), stale.end());
+        for (const int32_t list : stale) refresh(all[0], list);
+        stale.clear();
     }
 
     // Makes the centre of the list's keys as they are now.
@@ -240,18 +289,30 @@ private:
         set_signs(room, centre, lists.centres.signs, list);
     }
 
-    // Writes the sign code of a code as the i-th of all; those of 32 stand together, see kernels::distances.
+    // Writes the sign code of a code as the i-th of all.
     void set_signs(Finder &room, const int8_t *code, uint8_t *all_signs, int64_t i) {
         auto &rotated = room.costs.rotated;
         rotated.resize(std::max(lists.bits, 2 * width));
         kernels::rotate(code, width, lists.bits, rotated.data());
-        const int shift = i % kernels::GROUP / 16 * 4;
-        uint8_t *signs = all_signs + i / kernels::GROUP * (kernels::GROUP / 8) * lists.bits + i % 16;
         for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
             const int32_t *x = &rotated[4 * nibble];
-            const int bits = (x[0] > 0) | (x[1] > 0) << 1 | (x[2] > 0) << 2 | (x[3] > 0) << 3;
-            signs[16 * nibble] = static_cast<uint8_t>((signs[16 * nibble] & ~(15 << shift)) | bits << shift);
+            set_nibble(all_signs, i, nibble, (x[0] > 0) | (x[1] > 0) << 1 | (x[2] > 0) << 2 | (x[3] > 0) << 3);
         }
+    }
+
+    void copy_signs(uint8_t *all_signs, int64_t from, int64_t to) {
+        for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++)
+            set_nibble(all_signs, to, nibble, *nibble_at(all_signs, from, nibble) >> shift_of(from) & 15);
+    }
+
+    // Sign codes of 32 stand together, see kernels::distances.
+    static int shift_of(int64_t i) { return i % kernels::GROUP / 16 * 4; }
+    uint8_t *nibble_at(uint8_t *all_signs, int64_t i, int64_t nibble) {
+        return all_signs + i / kernels::GROUP * (kernels::GROUP / 8) * lists.bits + 16 * nibble + i % 16;
+    }
+    void set_nibble(uint8_t *all_signs, int64_t i, int64_t nibble, int bits) {
+        uint8_t *both = nibble_at(all_signs, i, nibble);
+        *both = static_cast<uint8_t>((*both & ~(15 << shift_of(i))) | bits << shift_of(i));
     }
 
     void write(int64_t place, int32_t slot, const int8_t *code, float scale) {
@@ -259,7 +320,6 @@ private:
         lists.at.scales[place] = scale;
         lists.slots[place] = slot;
         lists.places[slot] = static_cast<int32_t>(place);
-        set_signs(all[0], code, lists.at.signs, place);
     }
 
     int32_t new_list() {
@@ -285,6 +345,7 @@ private:
         }
         const int64_t place = static_cast<int64_t>(lists.head[list]) * BLOCK + row;
         write(place, slot, code, scale);
+        set_signs(all[0], code, lists.at.signs, place);
         kernels::add(sum(list), code, weight(scale), width);
         counts[FILLED]++;
     }
@@ -304,7 +365,7 @@ private:
         if (lists.length[list] > longest(counts[FILLED]) && counts[LISTS] < lists.most_lists) {
             cut_in_two(list);
         } else {
-            refresh(all[0], list);
+            stale.push_back(list);
         }
     }
 
@@ -373,13 +434,16 @@ private:
             push(second[i] ? other : list, keys.slots[i], &keys.codes[i * width], keys.scales[i]);
         refresh(all[0], list);
         refresh(all[0], other);
-        if (list < static_cast<int32_t>(cut.size())) cut[list] = true;
+        cut.push_back(list);
     }
 };
 
 }  // namespace
 
-void lists_change(const Lists &lists, const int64_t *slots, int64_t n, int threads) { Changer(lists, threads).change(slots, n); }
+int64_t lists_change(const Lists &lists, const int64_t *slots, int64_t n, int threads) {
+    Changer(lists, threads).change(slots, n);
+    return lists.counts[FILLED];
+}
 
 void lists_restore(const Lists &lists, int threads) { Changer(lists, threads).restore(); }
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "lists_kernels.h"
 #include "parallel.h"
 
 namespace {
@@ -14,17 +13,13 @@ constexpr int64_t SHORTLIST = 128;  // the least number of centres that are comp
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;  // the least number and share of keys that are
 constexpr int64_t ALL_SCORED = 4096;  // and where all keys are looked at
 constexpr int BINS = 1024;            // of the histogram that finds the k best
-constexpr int64_t SAMPLE = 2048;      // distances that tell how near the nearest are
+constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
 int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
 
 int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
-
-void prefetch(const void *start, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char *>(start) + i);
-}
 
 }  // namespace
 
@@ -78,14 +73,23 @@ void Finder::ask(const Lists &lists, const int8_t *of, float its_scale) {
     costs.set(lists, code);
 }
 
+void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
+    const int64_t centres = lists.counts[LISTS], blocks = (centres + BLOCK - 1) / BLOCK;
+    const uint8_t *costs[TILE];
+    uint8_t *out[TILE];
+    for (int i = 0; i < n; i++) {
+        asked[i].to_centres.resize(blocks * BLOCK);
+        costs[i] = asked[i].costs.costs.data();
+        out[i] = asked[i].to_centres.data();
+    }
+    kernels::distances(costs, n, lists.centres.signs, blocks, lists.bits / 4, out);
+    for (int i = 0; i < n; i++) std::fill(out[i] + centres, out[i] + blocks * BLOCK, 255);
+}
+
 void Finder::nearest_lists(const Lists &lists, int64_t count) {
     const int64_t n = lists.counts[LISTS], wanted = std::max(4 * count, SHORTLIST);
     if (n > 2 * wanted) {
-        const int64_t blocks = (n + BLOCK - 1) / BLOCK;
-        distance.resize(blocks * BLOCK);
-        kernels::distances(costs.costs.data(), lists.centres.signs, blocks, lists.bits / 4, distance.data());
-        std::fill(distance.begin() + n, distance.end(), 255);
-        nearest_codes(blocks * BLOCK, wanted);
+        nearest_codes(to_centres, wanted);
     } else {
         places.resize(n);
         std::iota(places.begin(), places.end(), 0);
@@ -95,29 +99,35 @@ void Finder::nearest_lists(const Lists &lists, int64_t count) {
     order.resize(found);
     for (int64_t i = 0; i < found; i++) order[i] = {similarities[i], places[i]};
     count = std::min(count, found);
-    if (count == 1) {
-        std::swap(order[0], *std::min_element(order.begin(), order.end()));
-    } else {
-        if (count < found) std::nth_element(order.begin(), order.begin() + count, order.end());
-        std::sort(order.begin(), order.begin() + count);
-    }
+    std::partial_sort(order.begin(), order.begin() + count, order.end());
     order.resize(count);
 }
 
-void Finder::read(const Lists &lists, int k, int64_t probes) {
+void Finder::find(const Lists &lists, int k, int64_t probes) {
     const int64_t n = lists.counts[LISTS];
-    int64_t held = 0, ranks = 0;
+    int64_t ranks = 0;
     // Some more than the average list would ask for; where these are not enough, all.
     for (int64_t count = std::max(probes, 2 * k * n / std::max(lists.counts[FILLED], 1) + 1);; count = n) {
         nearest_lists(lists, count);
         const auto found = static_cast<int64_t>(order.size());
-        for (const auto &list : order) __builtin_prefetch(lists.length + list.id);
+        for (const auto &list : order) {
+            __builtin_prefetch(lists.length + list.id);
+            __builtin_prefetch(lists.head + list.id);
+        }
         for (held = ranks = 0; ranks < found && (ranks < probes || held < k); ranks++) held += lists.length[order[ranks].id];
         if (held >= k || count >= n) break;
     }
     collect(lists, ranks);
-    score_keys(lists, held, std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE}));
-    take_slots(lists);
+}
+
+int Finder::read(const Lists &lists, int k, int64_t *out) {
+    if (held <= k + k / 4) {  // nearly all are wanted: their sign codes say well enough which are not
+        skim(lists);
+    } else {
+        score_keys(lists, std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE}));
+    }
+    drop_excluded(lists);
+    return choose(lists, k, out);
 }
 
 int Finder::choose(const Lists &lists, int k, int64_t *out) {
@@ -132,8 +142,6 @@ int Finder::choose(const Lists &lists, int k, int64_t *out) {
     for (const float s : similarities) bins[bin_of(s)]++;
     int bin = BINS - 1, above = 0;
     while (above + bins[bin] < k) above += bins[bin--];
-    // Three standard deviations of what the rounding of two codes does to their product.
-    const float error = 1.2f * scale;
     const float sure = least + static_cast<float>(bin + 1) * step + error, possible = least + static_cast<float>(bin) * step - error;
     int found = 0, unsure = 0;
     order.resize(n);
@@ -153,16 +161,16 @@ int Finder::choose(const Lists &lists, int k, int64_t *out) {
 }
 
 int Finder::rank(const Lists &lists) {
-    int64_t total = 0;
+    held = 0;
     pieces.clear();
     for (int32_t block = 0; block < lists.counts[BLOCKS]; block++) {
         const int32_t list = lists.owner[block];
         if (list < 0) continue;
         pieces.push_back({block, lists.head[list] == block ? (lists.length[list] - 1) % BLOCK + 1 : BLOCK});
-        total += pieces.back().rows;
+        held += pieces.back().rows;
     }
-    score_keys(lists, total, ALL_SCORED);
-    take_slots(lists);
+    score_keys(lists, ALL_SCORED);
+    drop_excluded(lists);
     if (slots.empty()) return 0;
     const auto nearest = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
     const int32_t list = lists.owner[lists.places[slots[nearest]] / BLOCK];
@@ -186,37 +194,63 @@ void Finder::collect(const Lists &lists, int64_t ranks) {
         for (int32_t block = lists.head[list]; left > 0; block = lists.next[block]) {
             pieces.push_back({block, (left - 1) % BLOCK + 1});
             left -= pieces.back().rows;
+            prefetch(lists.at.signs + block * BLOCK * lists.bits / 8, BLOCK * lists.bits / 8);
+            prefetch(lists.slots + block * BLOCK, BLOCK * sizeof(int32_t));
         }
     }
 }
 
-// Scores the keys in `pieces`, total of them: all, or of many only about as many as wanted, those with the nearest sign
-// codes.
-void Finder::score_keys(const Lists &lists, int64_t total, int64_t wanted) {
-    if (total <= 2 * wanted) return score_all(lists, total);
+// Compares the sign codes of the keys in `pieces`.
+void Finder::meet_keys(const Lists &lists) {
     const int64_t bytes = BLOCK * lists.bits / 8;
-    const auto n = static_cast<int64_t>(pieces.size()) * BLOCK;
-    distance.resize(n);
+    to_keys.resize(pieces.size() * BLOCK);
+    const uint8_t *const own_costs = costs.costs.data();
     for (size_t i = 0; i < pieces.size(); i++) {
         if (i + AHEAD < pieces.size()) prefetch(lists.at.signs + pieces[i + AHEAD].block * bytes, bytes);
-        uint8_t *here = &distance[i * BLOCK];
-        kernels::distances(costs.costs.data(), lists.at.signs + pieces[i].block * bytes, 1, lists.bits / 4, here);
+        uint8_t *here = &to_keys[i * BLOCK];
+        kernels::distances(&own_costs, 1, lists.at.signs + pieces[i].block * bytes, 1, lists.bits / 4, &here);
         std::fill(here + pieces[i].rows, here + BLOCK, 255);
     }
-    nearest_codes(n, wanted);
-    for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
-    score_places(lists, lists.at);
 }
 
-void Finder::score_all(const Lists &lists, int64_t total) {
+// Scores the keys in `pieces` by their sign codes alone.
+void Finder::skim(const Lists &lists) {
+    meet_keys(lists);
+    slots.resize(held);
+    similarities.resize(held);
+    int64_t start = 0;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const auto [block, rows] = pieces[i];
+        std::copy_n(lists.slots + static_cast<int64_t>(block) * BLOCK, rows, &slots[start]);
+        for (int j = 0; j < rows; j++) similarities[start + j] = 1 - static_cast<float>(to_keys[i * BLOCK + j]) / 128;
+        start += rows;
+    }
+    error = 0;
+}
+
+// Scores the keys in `pieces` by their codes: all, or of many only about as many as wanted, those with the nearest sign
+// codes.
+void Finder::score_keys(const Lists &lists, int64_t wanted) {
+    // Three standard deviations of what the rounding of two codes does to their product.
+    error = 1.2f * scale;
+    if (held <= 2 * wanted) return score_all(lists);
+    meet_keys(lists);
+    nearest_codes(to_keys, wanted);
+    for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
+    score_places(lists, lists.at);
+    slots.resize(places.size());
+    for (size_t i = 0; i < places.size(); i++) slots[i] = lists.slots[places[i]];
+}
+
+void Finder::score_all(const Lists &lists) {
     const int64_t width = lists.width;
-    places.resize(total);
-    similarities.resize(total);
+    slots.resize(held);
+    similarities.resize(held);
     dots.resize(BLOCK + 3);
     auto fetch = [&](const Piece &piece) {
         prefetch(lists.at.codes + piece.block * BLOCK * width, piece.rows * width);
         prefetch(lists.at.scales + piece.block * BLOCK, piece.rows * sizeof(float));
-        prefetch(lists.slots + piece.block * BLOCK, piece.rows * sizeof(float));
+        prefetch(lists.slots + piece.block * BLOCK, piece.rows * sizeof(int32_t));
     };
     if (!pieces.empty()) fetch(pieces[0]);
     int64_t start = 0;
@@ -226,21 +260,26 @@ void Finder::score_all(const Lists &lists, int64_t total) {
         if (i + 1 < pieces.size()) fetch(pieces[i + 1]);
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
-        std::iota(&places[start], &places[start] + rows, static_cast<int32_t>(place));
+        std::copy_n(lists.slots + place, rows, &slots[start]);
         start += rows;
     }
 }
 
-// Puts into `places` which of n distances are the least: about as many as wanted, but none of 255.
-void Finder::nearest_codes(int64_t n, int64_t wanted) {
-    // About how near these are, by a sample.
-    const int64_t step = std::max<int64_t>(n / SAMPLE, 1);
-    bins.assign(256, 0);
-    for (int64_t i = 0; i < n; i += step) bins[distance[i]]++;
+// Puts into `places` which of these distances, of whole blocks, are the least: about as many as wanted, but none of 255.
+void Finder::nearest_codes(const std::vector<uint8_t> &distance, int64_t wanted) {
+    const auto n = static_cast<int64_t>(distance.size()), blocks = n / BLOCK;
+    // About how near these are, by a sample: the least limit that lets enough of it in.
+    const int64_t step = std::max<int64_t>(blocks / SAMPLE, 1), sampled = (blocks + step - 1) / step;
     int limit = 0;
-    for (int64_t nearer = bins[0]; nearer * step < wanted && limit < 254; nearer += bins[limit]) limit++;
-    places.resize(n);
-    places.resize(kernels::within(distance.data(), n, limit, places.data()));
+    for (int most = 254; limit < most;) {
+        const int middle = (limit + most) / 2;
+        if (kernels::count(distance.data(), blocks, step, middle) * blocks >= wanted * sampled)
+            most = middle;
+        else
+            limit = middle + 1;
+    }
+    if (static_cast<int64_t>(room.size()) < n + 2) room.resize(n + 2);
+    places.assign(room.begin(), room.begin() + kernels::within(distance.data(), n, limit, room.data()));
 }
 
 // Scores what is in `places`.
@@ -256,10 +295,8 @@ void Finder::score_places(const Lists &lists, const Codes &at) {
     for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (at.scales[places[i]] * scale);
 }
 
-// The slots of what was read, without those of the excluded source.
-void Finder::take_slots(const Lists &lists) {
-    slots.resize(places.size());
-    for (size_t i = 0; i < places.size(); i++) slots[i] = lists.slots[places[i]];
+// Drops what is of the excluded source.
+void Finder::drop_excluded(const Lists &lists) {
     if (exclude < 0) return;
     size_t kept = 0;
     for (size_t i = 0; i < slots.size(); i++) {
@@ -273,7 +310,7 @@ void Finder::take_slots(const Lists &lists) {
 
 std::vector<Finder> &finders(int threads) {
     thread_local std::vector<Finder> all;
-    if (static_cast<int>(all.size()) < threads) all.resize(threads);
+    if (static_cast<int>(all.size()) < threads * TILE) all.resize(threads * TILE);
     return all;
 }
 
@@ -281,19 +318,17 @@ void lists_search(const Lists &lists, const float *queries, int64_t n, int k, co
                   int64_t *out) {
     threads = n >= SHARE ? threads : 1;
     auto &all = finders(threads);
-    parallel(n, threads, [&](int64_t i, int thread) {
-        Finder &own = all[thread];
-        own.ask(lists, queries + i * lists.key_size, exclude ? exclude[i] : -1);
-        own.read(lists, k, probes);
-        const int found = own.choose(lists, k, out + i * k);
-        std::fill(out + i * k + found, out + (i + 1) * k, -1);
-    });
-}
-
-void lists_ranks(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, int threads, int32_t *out) {
-    auto &all = finders(threads);
-    parallel(n, threads, [&](int64_t i, int thread) {
-        all[thread].ask(lists, queries + i * lists.key_size, exclude ? exclude[i] : -1);
-        out[i] = all[thread].rank(lists);
+    parallel((n + TILE - 1) / TILE, threads, [&](int64_t tile, int thread) {
+        Finder *own = &all[thread * TILE];
+        const int64_t first = tile * TILE;
+        const int here = static_cast<int>(std::min<int64_t>(n - first, TILE));
+        for (int i = 0; i < here; i++)
+            own[i].ask(lists, queries + (first + i) * lists.key_size, exclude ? exclude[first + i] : -1);
+        Finder::meet_centres(lists, own, here);
+        for (int i = 0; i < here; i++) own[i].find(lists, k, probes);
+        for (int i = 0; i < here; i++) {
+            int64_t *row = out + (first + i) * k;
+            std::fill(row + own[i].read(lists, k, row), row + k, -1);
+        }
     });
 }

@@ -1,10 +1,17 @@
-// Reading lists; one Finder for each thread.
+// Reading lists: a Finder looks for one query, a thread has TILE of them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "lists.h"
+#include "lists_kernels.h"
+
+using kernels::TILE;
+
+inline void prefetch(const void *start, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char *>(start) + i);
+}
 
 // Codes of the vector x of n numbers: x = code * scale, all of them in [-127, 127]; up to width filled with 0.
 float quantise(const float *x, int64_t n, int64_t width, int8_t *code);
@@ -34,13 +41,17 @@ public:
     void ask(const Lists &, const float *vector, int64_t excluded);
     void ask(const Lists &, const int8_t *of, float its_scale);
 
+    // Compares n queries, at most TILE, with all centres, by sign codes. To be called first after asking: codes that are
+    // read once for several queries cost half.
+    static void meet_centres(const Lists &, Finder *, int n);
+
     void nearest_lists(const Lists &, int64_t count);
 
-    // Reads the `probes` nearest lists, and more of them until they hold k keys.
-    void read(const Lists &, int k, int64_t probes);
+    // Finds what to read: the `probes` nearest lists, and more of them until they hold k keys. It is on its way then.
+    void find(const Lists &, int k, int64_t probes);
 
-    // The k best of what was read, by their keys where their codes cannot tell; returns how many there are.
-    int choose(const Lists &, int k, int64_t *out);
+    // The k best of what was found, by their keys where their codes cannot tell; returns how many there are.
+    int read(const Lists &, int k, int64_t *out);
 
     // How many lists have to be read to find the nearest key; 0 where there is none.
     int rank(const Lists &);
@@ -58,20 +69,26 @@ private:
     float scale = 0;
     std::vector<int8_t> own_code;
     std::vector<Piece> pieces;  // to be read
-    std::vector<uint8_t> distance;
-    std::vector<int32_t> bins, dots, slots;
-    // What was read: places and similarities.
-    std::vector<int32_t> places;
+    int64_t held = 0;           // keys in them
+    std::vector<uint8_t> to_centres, to_keys;  // distances
+    std::vector<int32_t> bins, dots, room;
+    std::vector<int32_t> places;  // of centres or keys that are to be scored
+    // What was scored: slots, similarities, and how far these may be from the true ones.
+    std::vector<int32_t> slots;
     std::vector<float> similarities;
+    float error = 0;
 
     void collect(const Lists &, int64_t ranks);
-    void score_keys(const Lists &, int64_t total, int64_t wanted);
-    void score_all(const Lists &, int64_t total);
+    void meet_keys(const Lists &);
+    void skim(const Lists &);
+    void score_keys(const Lists &, int64_t wanted);
+    void score_all(const Lists &);
     void score_places(const Lists &, const Codes &);
-    void nearest_codes(int64_t n, int64_t wanted);
-    void take_slots(const Lists &);
+    void nearest_codes(const std::vector<uint8_t> &distance, int64_t wanted);
+    void drop_excluded(const Lists &);
+    int choose(const Lists &, int k, int64_t *out);
 };
 
-// One for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not
+// TILE for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not
 // ask for memory each time.
 std::vector<Finder> &finders(int threads);

@@ -14,6 +14,7 @@
 namespace kernels {
 
 constexpr int GROUP = 32;  // sign codes that stand together
+constexpr int TILE = 4;    // queries that are compared with them at once
 
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
@@ -83,16 +84,27 @@ inline void dots_plain(const int8_t *query, const int8_t *codes, const int32_t *
     }
 }
 
-inline void distances_plain(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
-    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles, out += GROUP) {
-        for (int i = 0; i < GROUP; i++) {
+inline void distances_plain(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                            uint8_t *const *out) {
+    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
+        for (int i = 0; i < queries * GROUP; i++) {
+            const int query = i / GROUP, code = i % GROUP;
             // The sums of even and of odd nibbles stop at 255 each, and so does their sum.
             int sums[2] = {};
-            for (int64_t j = 0; j < nibbles; j++)
-                sums[j % 2] = std::min(sums[j % 2] + costs[16 * j + (signs[16 * j + i % 16] >> (i / 16 * 4) & 15)], 255);
-            out[i] = static_cast<uint8_t>(std::min(sums[0] + sums[1], 255));
+            for (int64_t j = 0; j < nibbles; j++) {
+                const int nibble = signs[16 * j + code % 16] >> (code / 16 * 4) & 15;
+                sums[j % 2] = std::min(sums[j % 2] + costs[query][16 * j + nibble], 255);
+            }
+            out[query][group * GROUP + code] = static_cast<uint8_t>(std::min(sums[0] + sums[1], 255));
         }
     }
+}
+
+inline int64_t count_plain(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
+    int64_t found = 0;
+    for (int64_t group = 0; group < groups; group += step)
+        for (int i = 0; i < GROUP; i++) found += distance[group * GROUP + i] <= limit;
+    return found;
 }
 
 inline int64_t within_plain(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
@@ -141,22 +153,59 @@ TARGET_AVX2 inline void dots_avx2(const int8_t *query, const int8_t *codes, cons
     }
 }
 
-TARGET_AVX2 inline void distances_avx2(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                                       uint8_t *out) {
+template <int QUERIES, int NIBBLES>
+TARGET_AVX2 inline void distances_avx2_of(const uint8_t *const *costs, const uint8_t *signs, int64_t groups,
+                                          uint8_t *const *out) {
     const __m256i mask = _mm256_set1_epi8(15);
-    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles, out += GROUP) {
-        __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
-        for (int64_t j = 0; j < nibbles; j += 2) {
+    for (int64_t group = 0; group < groups; group++, signs += 16 * NIBBLES) {
+        __m256i low[QUERIES], high[QUERIES];
+        for (int query = 0; query < QUERIES; query++) low[query] = high[query] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+        for (int j = 0; j < NIBBLES; j += 2) {
             const __m256i pair = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(signs + 16 * j));
-            const __m256i cost = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(costs + 16 * j));
-            low = _mm256_adds_epu8(low, _mm256_shuffle_epi8(cost, _mm256_and_si256(pair, mask)));
-            high = _mm256_adds_epu8(high, _mm256_shuffle_epi8(cost, _mm256_and_si256(_mm256_srli_epi16(pair, 4), mask)));
+            const __m256i lower = _mm256_and_si256(pair, mask), upper = _mm256_and_si256(_mm256_srli_epi16(pair, 4), mask);
+            for (int query = 0; query < QUERIES; query++) {
+                const __m256i cost = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(costs[query] + 16 * j));
+                low[query] = _mm256_adds_epu8(low[query], _mm256_shuffle_epi8(cost, lower));
+                high[query] = _mm256_adds_epu8(high[query], _mm256_shuffle_epi8(cost, upper));
+            }
         }
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(out),
-                         _mm_adds_epu8(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + 16),
-                         _mm_adds_epu8(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)));
+        for (int query = 0; query < QUERIES; query++) {
+            uint8_t *here = out[query] + group * GROUP;
+            _mm_storeu_si128(reinterpret_cast<__m128i *>(here), _mm_adds_epu8(_mm256_castsi256_si128(low[query]),
+                                                                             _mm256_extracti128_si256(low[query], 1)));
+            _mm_storeu_si128(reinterpret_cast<__m128i *>(here + 16), _mm_adds_epu8(_mm256_castsi256_si128(high[query]),
+                                                                                  _mm256_extracti128_si256(high[query], 1)));
+        }
     }
+}
+
+template <int NIBBLES>
+TARGET_AVX2 inline void distances_avx2_for(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups,
+                                           uint8_t *const *out) {
+    switch (queries) {
+        case 1: return distances_avx2_of<1, NIBBLES>(costs, signs, groups, out);
+        case 2: return distances_avx2_of<2, NIBBLES>(costs, signs, groups, out);
+        case 3: return distances_avx2_of<3, NIBBLES>(costs, signs, groups, out);
+        default: return distances_avx2_of<TILE, NIBBLES>(costs, signs, groups, out);
+    }
+}
+
+TARGET_AVX2 inline void distances_avx2(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups,
+                                       int64_t nibbles, uint8_t *const *out) {
+    return nibbles == 32 ? distances_avx2_for<32>(costs, queries, signs, groups, out)
+                         : distances_avx2_for<64>(costs, queries, signs, groups, out);
+}
+
+TARGET_AVX2 inline int64_t count_avx2(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
+    const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
+    int64_t found = 0;
+    for (int64_t group = 0; group < groups; group += step) {
+        const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + group * GROUP));
+        found += __builtin_popcount(
+            static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d))));
+    }
+    return found;
 }
 
 TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
@@ -165,7 +214,17 @@ TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int l
     for (; i + 32 <= n; i += 32) {
         const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + i));
         auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d)));
-        for (; mask; mask &= mask - 1) out[found++] = static_cast<int32_t>(i + __builtin_ctz(mask));
+        // Where there are few, the first two are written whether they are there or not: a branch would be a guess.
+        constexpr uint32_t last = 1u << 31;  // so that there is always one to be found
+        int64_t next = found + __builtin_popcount(mask);
+        out[found] = static_cast<int32_t>(i + __builtin_ctz(mask | last));
+        mask &= mask - 1;
+        out[found + 1] = static_cast<int32_t>(i + __builtin_ctz(mask | last));
+        for (found += 2; found < next; found++) {
+            mask &= mask - 1;
+            out[found] = static_cast<int32_t>(i + __builtin_ctz(mask));
+        }
+        found = next;
     }
     for (; i < n; i++)
         if (distance[i] <= limit) out[found++] = static_cast<int32_t>(i);
@@ -194,10 +253,16 @@ inline float similarity(const float *a, const float *b, int64_t n) { return PICK
 // for width rounded up to a power of 2.
 inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out) { PICK(rotate, rotate_loop, code, width, bits, out); }
 
-// Sums of costs: out[i] = sum over j of costs[j][nibble j of sign code i], at most 255. 32 sign codes stand together:
-// 16 bytes for each nibble, the codes 0 to 15 in the lower halves, 16 to 31 in the upper.
-inline void distances(const uint8_t *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *out) {
-    PICK(distances, distances_plain, costs, signs, groups, nibbles, out);
+// Sums of costs, for each of up to TILE queries: out[i] = sum over j of costs[j][nibble j of sign code i], at most 255.
+// 32 sign codes stand together: 16 bytes for each nibble, the codes 0 to 15 in the lower halves, 16 to 31 in the upper.
+inline void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                      uint8_t *const *out) {
+    PICK(distances, distances_plain, costs, queries, signs, groups, nibbles, out);
+}
+
+// How many distances are not above the limit, of those in every step-th group of 32.
+inline int64_t count(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
+    return PICK(count, count_plain, distance, groups, step, limit);
 }
 
 // out[i]: the inner product of the query's code with that of row ids[i], or i where ids is null. out has room for 3 more.
@@ -210,7 +275,7 @@ inline float scale(const int32_t *dots, const float *scales, float scale, int64_
     return PICK(scale, scale_loop, dots, scales, scale, n, out);
 }
 
-// Writes to out which of n distances are not above the limit; returns how many.
+// Writes to out which of n distances are not above the limit; returns how many. out has room for n + 2.
 inline int64_t within(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
     return PICK(within, within_plain, distance, n, limit, out);
 }

@@ -31,7 +31,7 @@ PyObject *change(PyObject *, PyObject *args) {
     int threads;
     Lists lists;
     if (!PyArg_ParseTuple(args, "OKLi", &fields, &slots, &n, &threads) || !read(fields, lists)) return nullptr;
-    return compute([&] { lists_change(lists, pointer<int64_t>(slots), n, threads); });
+    return compute([&] { return lists_change(lists, pointer<int64_t>(slots), n, threads); });
 }
 
 PyObject *restore(PyObject *, PyObject *args) {
@@ -56,15 +56,17 @@ PyObject *search(PyObject *, PyObject *args) {
     });
 }
 
-PyObject *ranks(PyObject *, PyObject *args) {
+PyObject *learn(PyObject *, PyObject *args) {
     PyObject *fields;
-    unsigned long long queries, exclude, out;
+    unsigned long long queries, exclude;
     long long n;
+    double recall;
     int threads;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLKiK", &fields, &queries, &n, &exclude, &threads, &out) || !read(fields, lists)) return nullptr;
+    if (!PyArg_ParseTuple(args, "OKLKdi", &fields, &queries, &n, &exclude, &recall, &threads) || !read(fields, lists))
+        return nullptr;
     return compute([&] {
-        lists_ranks(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), threads, pointer<int32_t>(out));
+        return lists_learn(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), recall, threads);
     });
 }
 
@@ -103,7 +105,7 @@ PyMethodDef lists_methods[] = {
     {"lists_change", change, METH_VARARGS, "Takes up the keys of these slots."},
     {"lists_restore", restore, METH_VARARGS, "Makes the codes and centres anew."},
     {"lists_search", search, METH_VARARGS, "Finds the k nearest slots in the nearest lists."},
-    {"lists_ranks", ranks, METH_VARARGS, "How many lists queries have to read."},
+    {"lists_learn", learn, METH_VARARGS, "Finds out how many lists queries have to read."},
     {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
     {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a large tensor, new or there already."},
     {nullptr, nullptr, 0, nullptr},

@@ -190,9 +190,7 @@ class Ours:
     def update(self, slots: Array, keys: Array) -> None:
         chosen = torch.from_numpy(slots)
         self.memory.keys[chosen] = torch.from_numpy(keys)
-        search = self.memory.search
-        assert isinstance(search, AutoSearch)
-        self.lists.change(self.memory, search.places, chosen)
+        self.lists.change(self.memory, chosen)
 
 
 def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor, chosen: int | None) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,23 +10,13 @@ from torch import Tensor
 from rarecall.native import usable
 from rarecall.search.base import Search
 from rarecall.search.exact import ExactSearch
-from rarecall.search.lists import Lists, Places
+from rarecall.search.lists import ALL, BINS, Lists, Places
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 # Up to so many keys, reading them all is as fast.
 SMALL = 8192
-# One in 4 of the first 4096 queries is asked again, of all keys; later 512 while the memory's keys are replaced once,
-# but at most one in 32: so asking again costs a query about the same at any size.
-FIRST, FIRST_SAMPLE = 4096, 4
-SAMPLES, SAMPLE = 512, 32
-# What was seen so many samples ago counts for less than half of what is seen now.
-MEMORY = 1024
-# Ranks are counted in bins, four to each doubling.
-BINS = 80
-# As lists to read: all keys, in order. Half of them here and there would cost as much.
-ALL = 2**31 - 1
 
 
 class AutoSearch(Search):
@@ -63,13 +52,13 @@ class AutoSearch(Search):
         self.recall = recall
         self.exact = ExactSearch(key_size, capacity)
         self.places = Places(capacity if capacity > SMALL else 0)
-        # How often of late the nearest key was in a list of each rank; at first as if it had been the 16th, 4 times.
+        # How often of late the nearest key was in a list of each rank, in four bins to each doubling; at first as if it
+        # had been the 16th, 4 times.
         self.register_buffer("ranks", torch.zeros(BINS, dtype=torch.float64))
-        self.ranks[_bin(16)] = 4
+        self.ranks[16] = 4
         self.register_buffer("lists_to_read", torch.tensor(16))
         self.register_buffer("asked", torch.tensor(0))  # the queries of all updates so far
         self._lists: Lists | None = None
-        self._last: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def probes(self) -> int:
@@ -82,69 +71,47 @@ class AutoSearch(Search):
     def extra_repr(self) -> str:
         return f"recall={self.recall}"
 
+    # For a single query, all that is asked of torch's modules and tensors costs more than what the lists do: so they are
+    # asked first, and know the numbers that matter.
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-        if memory.capacity <= SMALL or len(memory) <= SMALL or not usable(memory):
-            return self.exact(memory, query, k, exclude)
-        if self._lists is None or not self._lists.is_of(memory, self.places):
-            if self._lists is not None and self._lists.can_follow(memory, self.places):
+        lists = self._lists
+        if lists is None or not lists.is_of(memory):
+            if memory.capacity <= SMALL or len(memory) <= SMALL or not usable(memory):
+                return self.exact(memory, query, k, exclude)
+            if lists is not None and lists.can_follow(memory):
                 self.places.clear()  # the keys were edited by hand: their lists are no longer near to them
-            self._lists = None  # its room first, then the new one's
-            self._lists = Lists(memory, self.places)
-        self._last = query, exclude
-        probes = self.probes
-        return self.exact(memory, query, k, exclude) if probes == ALL else self._lists.find(query, k, exclude, probes)
+            lists = self._made(memory)
+        if lists.keys <= SMALL:
+            return self.exact(memory, query, k, exclude)
+        lists.last = query, exclude
+        if lists.probes == ALL:
+            return self.exact(memory, query, k, exclude)
+        return lists.find(query, k, exclude, lists.probes)
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
-        if memory.capacity <= SMALL or not usable(memory):
-            self.exact.changed(memory, slots)
-            return
-        if self._lists is None or not self._lists.can_follow(memory, self.places):
-            self._lists = None
-            self._lists = Lists(memory, self.places, changed=slots)
-        elif self._last is not None:
-            self._learn(self._lists, len(memory), *self._last)
-        self._last = None
-        self._lists.change(memory, self.places, slots)
-        if len(memory) <= SMALL or self.probes == ALL:
-            self.exact.changed(memory, slots)
-        else:
-            self.exact._copy = None  # the lists are read, not this
+        lists = self._lists
+        if lists is None or not lists.can_follow(memory):
+            if memory.capacity <= SMALL or not usable(memory):
+                self.exact.changed(memory, slots)
+                return
+            lists = self._made(memory, changed=slots)
+        lists.learn(self.recall)
+        lists.change(memory, slots)
+        exact = self.exact
+        if lists.keys <= SMALL or lists.probes == ALL:
+            exact.changed(memory, slots)
+        elif exact._copy is not None:
+            exact._copy = None  # the lists are read, not this
 
     def loaded(self, memory: Memory) -> None:
         self.exact.loaded(memory)
-        self._lists = self._last = None
+        self._lists = None
 
-    def _learn(self, lists: Lists, keys: int, query: Tensor, exclude: Tensor | None) -> None:
-        """Asks some of the last queries again, before the lists change.
-
-        Args:
-            lists: as they were when the queries were asked.
-            keys: how many are in memory.
-            query: (n, key_size).
-            exclude: (n,) or None.
-        """
-        asked = int(self.asked)
-        self.asked += len(query)
-        every = FIRST_SAMPLE if asked < FIRST else max(SAMPLE, keys // SAMPLES)
-        rows = slice(-asked % every, None, every)
-        query, exclude = query[rows], None if exclude is None else exclude[rows]
-        if not len(query):
-            return
-        for rank in lists.ranks(query, exclude).tolist():
-            if rank:
-                self.ranks *= 1 - 1 / MEMORY
-                self.ranks[_bin(rank)] += 1
-        # Two standard deviations more than is asked for: of what so many samples say of the true share.
-        seen = float(self.ranks.sum())
-        share = min(self.recall + 2 * math.sqrt(self.recall * (1 - self.recall) / seen), 1.0)
-        bins = int((self.ranks.cumsum(0) < (share - 1e-9) * seen).sum()) + 1
-        enough = math.ceil(2 ** (bins / 4)) - 1  # the highest rank of the last bin
-        self.lists_to_read.fill_(enough if enough <= int(self.places.counts[2]) / 2 else ALL)
+    def _made(self, memory: Memory, changed: Tensor | None = None) -> Lists:
+        self._lists = None  # its room first, then the new one's
+        self._lists = Lists(memory, self.places, (self.ranks, self.lists_to_read, self.asked), changed)
+        return self._lists
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
-        return self.__dict__ | {"_lists": None, "_last": None}
-
-
-def _bin(rank: int) -> int:
-    return min(int(4 * math.log2(rank)), BINS - 1)
+        return self.__dict__ | {"_lists": None}

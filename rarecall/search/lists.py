@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 BLOCK = 32  # places of a block
 SHORTEST = 12  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
+BINS = 80  # in which the ranks of lists are counted
+ALL = 2**31 - 1  # as lists to read: all keys, in order. Half of them here and there would cost as much.
 
 
 class Places(nn.Module):
@@ -55,11 +57,34 @@ class Lists:
 
     They follow from `Places` and the keys, so they are neither saved nor copied: where they are not of the very tensors
     that the memory holds now (a memory loaded, copied, moved, or edited by hand), they are made anew.
+
+    Attributes:
+        keys: how many are in lists.
+        probes: how many lists a query has to read, as far as is known; ALL where it has to read all keys.
+        last: the last queries and what each excludes, or None; some are asked again by `learn`.
     """
 
-    def __init__(self, memory: Memory, state: Places, changed: Tensor | None = None) -> None:
-        """Takes up the lists of `state`; keys that are in none join one, unless they are in `changed` ((n,) int64)."""
+    def __init__(
+        self,
+        memory: Memory,
+        state: Places,
+        learnt: tuple[Tensor, Tensor, Tensor],
+        changed: Tensor | None = None,
+    ) -> None:
+        """Takes up the lists of `state`; keys that are in none join one, unless they are in `changed`.
+
+        Args:
+            memory: whose keys these are.
+            state: where they are.
+            learnt: how often the nearest key was in a list of each rank, (BINS,) float64; how many lists to read, and
+                how many queries there were, () int64.
+            changed: (n,) int64, slots that will be taken up by the next `change`.
+        """
         self._native = loaded()
+        self._places = state
+        self.last: tuple[Tensor, Tensor | None] | None = None
+        self.probes = int(learnt[1])
+        self._where = [tensor.data_ptr() for tensor in self._tensors(memory)]
         width = -(-memory.key_size // 32) * 32
         bits = 128 if width <= 128 else 256
 
@@ -75,11 +100,11 @@ class Lists:
         self.at, self.centres = codes(blocks * BLOCK), codes(lists)
         self.slots = torch.empty(blocks * BLOCK, dtype=torch.int32)
         self.sums = torch.empty(lists, width, dtype=torch.int32)
-        for tensor in (*self.at, self.slots):
+        for tensor in (*self.at, self.slots, *self.centres, self.sums):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
         self._native.large_pages(memory.keys.data_ptr(), memory.keys.nbytes, True)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
-        tensors = (*self.at, self.slots, *of_places, self.sums, *self.centres, state.counts)
+        tensors = (*self.at, self.slots, *of_places, self.sums, *self.centres, state.counts, *learnt)
         self._fields = (
             *(memory.key_size, width, bits, memory.capacity, blocks, lists),
             pointer(memory.keys, memory.capacity, memory.key_size),
@@ -92,26 +117,26 @@ class Lists:
         astray = (memory.values < 0) == (state.places >= 0)
         if changed is not None:
             astray[changed] = False
-        self._state = _state(memory, state)
-        self.change(memory, state, astray.nonzero().squeeze(1))
+        self.change(memory, astray.nonzero().squeeze(1))
 
     def valid(self) -> bool:
         """Whether all that says where the keys are fits together."""
         return bool(self._native.lists_valid(self._fields))
 
-    def is_of(self, memory: Memory, state: Places) -> bool:
+    def is_of(self, memory: Memory) -> bool:
         """Whether these are the lists of the keys as they are now."""
-        return self._state == _state(memory, state)
+        return self.can_follow(memory) and self._written == self._versions(memory)
 
-    def can_follow(self, memory: Memory, state: Places) -> bool:
+    def can_follow(self, memory: Memory) -> bool:
         """Whether the tensors are still the same, so that `change` is enough."""
-        return self._state[0] == _state(memory, state)[0]
+        return self._where == [tensor.data_ptr() for tensor in self._tensors(memory)]
 
-    def change(self, memory: Memory, state: Places, slots: Tensor) -> None:
+    def change(self, memory: Memory, slots: Tensor) -> None:
         """Takes up the keys of `slots` ((n,) int64, distinct) as they are now."""
         slots = slots.contiguous()
-        self._native.lists_change(self._fields, pointer(slots, len(slots)), len(slots), torch.get_num_threads())
-        self._state = _state(memory, state)
+        n = len(slots)
+        self.keys: int = self._native.lists_change(self._fields, pointer(slots, n), n, torch.get_num_threads())
+        self._written = self._versions(memory)
 
     def find(self, query: Tensor, k: int, exclude: Tensor | None, probes: int) -> Tensor:
         """(n, k) int64: the k slots nearest to each query in the `probes` nearest lists, -1 where there are fewer."""
@@ -131,25 +156,33 @@ class Lists:
         )
         return found
 
-    def ranks(self, query: Tensor, exclude: Tensor | None) -> Tensor:
-        """(n,) int32: how many lists each query has to read to find its nearest key; 0 where there is none."""
+    def learn(self, recall: float) -> None:
+        """Asks some of the last queries again, of all keys: how many lists do they have to read to find the nearest?
+
+        Args:
+            recall: the share of queries that are to find it.
+        """
+        if self.last is None:
+            return
+        query, exclude = self.last
+        self.last = None
         n, key_size = query.shape
-        found = torch.empty(n, dtype=torch.int32)
         query = query.contiguous()
         exclude = None if exclude is None else exclude.contiguous()
-        self._native.lists_ranks(
+        self.probes = self._native.lists_learn(
             self._fields,
             pointer(query, n, key_size),
             n,
             0 if exclude is None else pointer(exclude, n),
+            recall,
             torch.get_num_threads(),
-            found.data_ptr(),
         )
-        return found
 
+    def _tensors(self, memory: Memory) -> tuple[Tensor, ...]:
+        of_memory = memory._buffers  # its attributes are ten times as slow
+        tensors = of_memory["keys"], of_memory["values"], of_memory["sources"], self._places._buffers["places"]
+        return cast(tuple[Tensor, ...], tensors)
 
-def _state(memory: Memory, state: Places) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the tensors are, and how often torch wrote to them; the extension's own writes do not count."""
-    tensors = (memory.keys, memory.values, memory.sources, state.places)
-    where = tuple(tensor.data_ptr() for tensor in tensors)
-    return where, tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
+    def _versions(self, memory: Memory) -> list[int]:
+        """How often torch wrote to each of the tensors; the extension's own writes do not count."""
+        return [0 if tensor.is_inference() else tensor._version for tensor in self._tensors(memory)]

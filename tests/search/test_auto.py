@@ -40,7 +40,7 @@ def check_lists(memory: Memory) -> None:
     """Every filled slot is in one list, with the codes of its key; every centre is that of its keys."""
     search, lists = memory.search, lists_of(memory)
     assert torch.equal(search.places.places >= 0, memory.values >= 0)
-    assert lists.is_of(memory, search.places)
+    assert lists.is_of(memory)
     assert lists.valid()
     count, filled = search.places.counts[2:4].tolist()
     assert filled == (memory.values >= 0).sum()
@@ -50,7 +50,7 @@ def check_lists(memory: Memory) -> None:
     assert torch.equal(lists.slots[places].long(), slots)
     keys = lists.at.codes[places, : memory.key_size] * lists.at.scales[places, None]
     assert torch.allclose(keys, memory.keys[slots], atol=0.51 / 127)
-    anew = Lists(memory, copy.deepcopy(search.places))
+    anew = Lists(memory, copy.deepcopy(search.places), (search.ranks, search.lists_to_read, search.asked))
     assert torch.equal(anew.sums[:count], lists.sums[:count])
     for made, kept, rows in ((anew.centres, lists.centres, slice(count)), (anew.at, lists.at, places)):
         assert torch.equal(made.codes[rows], kept.codes[rows])
@@ -210,6 +210,23 @@ def test_asking_changes_nothing_and_updates_learn() -> None:
 
 
 @needs_extension
+def test_what_is_learnt_does_not_depend_on_how_queries_are_grouped() -> None:
+    def learnt(batch: int) -> dict[str, Tensor]:
+        torch.manual_seed(4)
+        memory = filled(unit(5000, 16))
+        for query in unit(1000, 16).split(batch):
+            memory(query)
+            memory.search.changed(memory, ids())  # of which nothing moves
+        return {name: tensor for name, tensor in snapshot(memory).items() if name.startswith("search.")}
+
+    first = learnt(1000)
+    assert first["search.asked"] == 1000
+    assert first["search.ranks"].sum() > 200
+    for batch in (1, 7, 128):
+        assert_same(first, learnt(batch))
+
+
+@needs_extension
 def test_what_is_found_is_the_best_of_what_was_read() -> None:
     """With every list read, the k slots are the k best."""
     keys = unit(3000, 20)
@@ -224,6 +241,28 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
         slots = memory.search(memory, query, k, None)
         # Where codes cannot tell, the keys do, but for three deviations of the rounding: one query in a few hundred.
         assert (slots.sort(1).values == best.indices[:, :k].sort(1).values).all(1).float().mean() > 0.98
+
+
+@needs_extension
+def test_queries_answer_alike_together_and_one_by_one() -> None:
+    memory = filled(unit(5000, 24), k=30)
+    memory.sources.copy_(torch.arange(5000) // 8)
+    query, exclude = unit(21, 24), torch.randint(-1, 600, (21,))
+    together = memory.search(memory, query, 30, exclude)
+    alone = [memory.search(memory, query[i : i + 1], 30, exclude[i : i + 1]) for i in range(21)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+@needs_extension
+def test_where_nearly_all_that_is_read_is_wanted_the_nearest_are_not_left_out() -> None:
+    """Sign codes alone choose then: of the few that are left out none is among the best tenth."""
+    memory = filled(unit(2000, 32), k=1700)
+    lists_of(memory).probes = 10**6
+    query = unit(50, 32)
+    slots = memory.search(memory, query, 1700, None)
+    assert all(len(set(row.tolist())) == 1700 for row in slots)
+    best = (query @ memory.keys.T).topk(200).indices
+    assert all(set(near.tolist()) <= set(row.tolist()) for near, row in zip(best, slots, strict=True))
 
 
 @needs_extension
