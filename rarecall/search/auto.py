@@ -71,7 +71,7 @@ class AutoSearch(Search):
     def extra_repr(self) -> str:
         return f"recall={self.recall}"
 
-    # For a single query, all that is asked of torch's modules and tensors costs more than what the lists do: so they are
+    # For a single query, what is asked of torch's modules and tensors costs more than what the lists do: so they are
     # asked first, and know the numbers that matter.
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         lists = self._lists
