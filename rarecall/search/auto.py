@@ -109,8 +109,8 @@ class AutoSearch(Search):
 
     def _made(self, memory: Memory, changed: Tensor | None = None) -> Lists:
         self._lists = None  # its room first, then the new one's
-        self._lists = Lists(memory, self.places, (self.ranks, self.lists_to_read, self.asked), changed)
-        return self._lists
+        lists = self._lists = Lists(memory, self.places, (self.ranks, self.lists_to_read, self.asked), changed)
+        return lists
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
