@@ -278,7 +278,13 @@ private:
     void refresh_stale() {
         std::sort(stale.begin(), stale.end());
         stale.erase(std::unique(stale.begin(), stale.end()), stale.end());
-        for (const int32_t list : stale) refresh(all[0], list);
+        const auto n = static_cast<int64_t>(stale.size());
+        auto group = [&](int64_t i) { return stale[i] / kernels::GROUP; };
+        // Lists whose sign codes stand together share bytes, and so a thread.
+        parallel(n, n >= 8 * SHARE ? threads : 1, [&](int64_t first, int thread) {
+            if (first > 0 && group(first - 1) == group(first)) return;
+            for (int64_t i = first; i < n && group(i) == group(first); i++) refresh(all[thread * TILE], stale[i]);
+        });
         stale.clear();
     }
 

@@ -88,9 +88,9 @@ void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
 
 void Finder::nearest_lists(const Lists &lists, int64_t count) {
     const int64_t n = lists.counts[LISTS], wanted = std::max(4 * count, SHORTLIST);
-    if (n > 2 * wanted) {
-        nearest_codes(to_centres, wanted);
-    } else {
+    places.clear();
+    if (n > 2 * wanted) nearest_codes(to_centres, wanted);
+    if (places.empty()) {  // there are few, or all are as far as can be
         places.resize(n);
         std::iota(places.begin(), places.end(), 0);
     }

@@ -71,7 +71,7 @@ class AutoSearch(Search):
     def extra_repr(self) -> str:
         return f"recall={self.recall}"
 
-    # For a single query, all that is asked of torch's modules and tensors costs more than what the lists do: so they are
+    # For a single query, what is asked of torch's modules and tensors costs more than what the lists do: so they are
     # asked first, and know the numbers that matter.
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         lists = self._lists
@@ -109,8 +109,8 @@ class AutoSearch(Search):
 
     def _made(self, memory: Memory, changed: Tensor | None = None) -> Lists:
         self._lists = None  # its room first, then the new one's
-        self._lists = Lists(memory, self.places, (self.ranks, self.lists_to_read, self.asked), changed)
-        return self._lists
+        lists = self._lists = Lists(memory, self.places, (self.ranks, self.lists_to_read, self.asked), changed)
+        return lists
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.

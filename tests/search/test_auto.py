@@ -305,6 +305,19 @@ def test_all_keys_equal(key) -> None:
 
 
 @needs_extension
+def test_a_key_opposite_to_all_others() -> None:
+    """Its sign code is as far from all centres as can be told."""
+    direction = unit(200)
+    memory = filled(torch.nn.functional.normalize(direction + 0.02 * torch.randn(16_000, 200), dim=1))
+    check_lists(memory)
+    assert (memory(-direction[None]).slots >= 0).all()
+    memory.forget(slots=ids(7))
+    teach(memory, -direction[None], ids(20_000))
+    check_lists(memory)
+    assert memory(-direction[None]).slots[0, 0] == 7
+
+
+@needs_extension
 def test_a_run_that_was_saved_and_resumed_goes_on_the_same(tmp_path) -> None:
     def run(interrupt) -> tuple[Memory, list[Tensor]]:
         generator = torch.Generator().manual_seed(5)
