@@ -64,6 +64,14 @@ def usable(memory: Memory) -> bool:
     return slots_of(memory) is not None
 
 
+def fields_of(memory: Memory) -> tuple[int, int, int, int]:
+    """What `slots_of` finds, where it is known that the extension can work on this memory."""
+    fields = slots_of(memory)
+    if fields is None:
+        raise RuntimeError("The C++ extension cannot work on this memory; ask usable(memory) first.")
+    return fields
+
+
 def loaded() -> ModuleType:
     """The extension, where it is known to be there."""
     native = extension()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rarecall.checks import check_finite, check_room
-from rarecall.native import loaded, pointer, slots_of
+from rarecall.native import fields_of, loaded, pointer
 from rarecall.newest import NO_CHAINS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory)
     similarities, weights = torch.empty(n, k), torch.empty(n, k)
     found, exclude = found.contiguous(), _contiguous(exclude)
     loaded().recall(
-        *_slots(memory),
+        *fields_of(memory),
         pointer(units, n, memory.key_size),
         n,
         pointer(found, n, m),
@@ -73,7 +73,7 @@ class MarginLoss(torch.autograd.Function):
             *(n, k, pointer(target, n), _optional(mask, n)),
         )
         kept = (columns.data_ptr(), slopes.data_ptr(), positives.data_ptr())
-        native, slots = loaded(), _slots(memory)
+        native, slots = loaded(), fields_of(memory)
         total, count, newest = native.margin_loss(*slots, *asked, NO_CHAINS, memory.margin, *kept)
         if newest < 0:  # a query has no right neighbour
             total, count, newest = native.margin_loss(*slots, *asked, memory.chains.fields, memory.margin, *kept)
@@ -109,7 +109,7 @@ def update(
     generator: torch.Generator | None,
 ) -> Tensor:
     """Confirms and writes; returns the slots touched, ascending, int64; see `rules.update`."""
-    clock, (n, key_size), slots = memory.clock, units.shape, _slots(memory)
+    clock, (n, key_size), slots = memory.clock, units.shape, fields_of(memory)
     units, target, source = units.contiguous(), target.contiguous(), _contiguous(source)
     if nearest.stride() != answer.stride():
         nearest, answer = nearest.contiguous(), answer.contiguous()
@@ -137,14 +137,6 @@ def update(
     if before is not None:
         memory.histories.add(touched, before[:count])
     return touched
-
-
-def _slots(memory: Memory) -> tuple[int, int, int, int]:
-    """The first arguments of most functions: keys, values, sources, key_size."""
-    slots = slots_of(memory)
-    if slots is None:
-        raise RuntimeError("The C++ extension cannot work on this memory; ask usable(memory) first.")
-    return slots
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

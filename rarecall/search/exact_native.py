@@ -5,13 +5,13 @@ The proof that the result is exact is in docs/exact-search.md, and beside the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rarecall import native
-from rarecall.native import loaded, pointer
+from rarecall.native import fields_of, loaded, pointer
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -36,6 +36,8 @@ class KeyCopy:
         slots = -(-memory.capacity // 32) * 32  # the kernels take 32 at a time
         width = -(-memory.key_size // 8) * 8
         self.codes = torch.empty(slots, width, dtype=torch.uint8)
+        loaded().large_pages(self.codes.data_ptr(), self.codes.nbytes, False)
+        loaded().large_pages(memory.keys.data_ptr(), memory.keys.nbytes, True)
         self.inverse_scale = torch.ones(slots)
         self.residual = torch.full((slots,), -1e30)  # of a slot that is never found
         self.longest = torch.zeros(1)
@@ -59,10 +61,11 @@ class KeyCopy:
     def _copy(self, memory: Memory, slots: Tensor | None) -> None:
         slots = None if slots is None else slots.contiguous()
         count = memory.used if slots is None else len(slots)
+        keys, values, *_ = fields_of(memory)
         loaded().copy_keys(
             *self._pointers,
-            pointer(memory.keys, memory.capacity, memory.key_size),
-            pointer(memory.values, memory.capacity),
+            keys,
+            values,
             0 if slots is None else pointer(slots, count),
             count,
             torch.get_num_threads(),
@@ -76,10 +79,11 @@ class KeyCopy:
         exclude = None if exclude is None else exclude.long().contiguous()
         slots = torch.empty(n, k, dtype=torch.int64)
         similarities = torch.empty(n, k)
+        keys, _, sources, _ = fields_of(memory)
         loaded().find(
             *self._pointers,
-            pointer(memory.keys, memory.capacity, memory.key_size),
-            pointer(memory.sources, memory.capacity),
+            keys,
+            sources,
             memory.used,
             pointer(query, n, memory.key_size),
             0 if exclude is None else pointer(exclude, n),
@@ -94,8 +98,8 @@ class KeyCopy:
 
 def _state(memory: Memory) -> tuple[tuple[int, int], tuple[int, int]]:
     """Where the keys and values are, and how often they were written to."""
-    tensors = (memory.keys, memory.values)
-    where = (memory.keys.data_ptr(), memory.values.data_ptr())
+    buffers: dict[str, Any] = memory._buffers  # not memory.keys: nn.Module takes its time for that
+    tensors = buffers["keys"], buffers["values"]
     # Only a memory that was made in inference mode does not count; it is then up to `changed` alone.
     keys, values = (0 if tensor.is_inference() else tensor._version for tensor in tensors)
-    return where, (keys, values)
+    return (tensors[0].data_ptr(), tensors[1].data_ptr()), (keys, values)
