@@ -29,17 +29,9 @@ class Neighbours(torch.autograd.Function):
         ctx: Any, query: Tensor, exclude: Tensor | None, memory: Memory
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """query: (n, key_size) -> the same of length 1; slots, similarities, values, weights, each (n, k)."""
-        if usable(memory):
-            units, inverse_lengths = native_rules.normalise(query)
-            slots, similarities, values, weights = native_rules.recall(
-                units, memory._found(units, exclude), exclude, memory
-            )
-        else:
-            with torch.autocast(query.device.type, enabled=False):
-                units, inverse_lengths = rules.normalise(query)
-                slots, similarities, values, weights = rules.recall(
-                    units, memory._found(units, exclude), exclude, memory
-                )
+        by = native_rules if usable(memory) else rules
+        units, inverse_lengths = by.normalise(query)
+        slots, similarities, values, weights = by.recall(units, memory._found(units, exclude), exclude, memory)
         ctx.mark_non_differentiable(slots, values)
         ctx.set_materialize_grads(False)
         if ctx.needs_input_grad[0]:
