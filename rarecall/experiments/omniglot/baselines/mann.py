@@ -82,7 +82,7 @@ class MannNet(nn.Module):
         Some units of the LSTM see the drawing, the others the label. Half of the heads write the key of a drawing to an
         unused slot; the other half, which read by the same keys, and so where the drawing has just been written, add
         its label there a step later. All of it is free to change. From an even start, that this is what a memory is
-        for has to be found first, which took the paper tens of thousands of steps.
+        for has to be found first; Santoro et al. trained for 100,000 episodes.
         """
         drawing, half = self.size * 3 // 4, self.heads // 2
         weight = self.inputs.weight.unflatten(0, (4, self.size))
