@@ -24,8 +24,7 @@ def batch(ways: int, shows: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_loss_is_finite_and_reaches_every_parameter(recipe: type[Recipe], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mann, "shows", 6)
+def test_a_loss_is_finite_and_reaches_every_parameter(recipe: type[Recipe]) -> None:
     model = recipe(20)
     # Late in a run, where the memory takes part; the second time it has something to recall.
     for _ in range(2):
@@ -73,10 +72,37 @@ def test_mann_remembers_within_an_episode_only() -> None:
 
 
 def test_mann_writes_where_it_read_or_where_nothing_is() -> None:
-    network = MannNet(labels=2, slots=6, width=3, heads=1)
-    _, state = network(torch.rand(1, 400), torch.zeros(1, 2), network.start(1))
+    network = MannNet(labels=2, slots=6, width=3, heads=2)
+    seen = network.see(torch.randn(1, 400), torch.zeros(1, 2))
+    _, state = network(seen, network.start(1))
     written = (state.memory[0].abs().sum(1) > 1e-3).sum()
-    assert 1 <= written <= 2
+    assert 1 <= written <= 3
+
+
+def test_mann_starts_with_half_of_its_heads_adding_the_label_where_the_drawing_was_written() -> None:
+    torch.manual_seed(0)
+    network, drawings = MannNet(), torch.randn(2, 1, 400)
+    nothing, label = torch.zeros(1, 5), torch.tensor([[0.0, 1.0, 0.0, 0.0, 0.0]])
+    _, first = network(network.see(drawings[0], nothing), network.start(1))
+    place = first.reading[0].argmax(1)  # (4,)
+    assert torch.equal(place[:2], place[2:])
+    memories = []
+    for before in (nothing, label):
+        _, second = network(network.see(drawings[1], before), first)
+        memories.append(second.memory[0])
+    changed = (memories[1] - memories[0]).norm(dim=1).topk(2).indices
+    assert set(changed.tolist()) == set(place[:2].tolist())
+
+
+def test_mann_has_an_even_number_of_heads() -> None:
+    with pytest.raises(ValueError, match="got 3 heads; expected an even number"):
+        MannNet(heads=3)
+
+
+def test_the_mann_s_episodes_grow() -> None:
+    recipe = Mann(1)
+    assert recipe.active(0.0) == (160, 3)
+    assert recipe.active(1.0) == (160, 6)
 
 
 def test_the_paper_s_episodes_grow() -> None:

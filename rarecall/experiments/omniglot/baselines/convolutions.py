@@ -7,14 +7,20 @@ from torch import Tensor, nn
 
 
 class Convolutions(nn.Module):
-    """(n, 1, 28, 28) -> (n, 64). Each module: 3 x 3 filters, batch normalisation, ReLU, 2 x 2 pooling."""
+    """(n, 1, 28, 28) -> (n, size). Each module: 3 x 3 filters, batch normalisation, ReLU, 2 x 2 pooling.
 
-    def __init__(self, filters: int = 64) -> None:
+    Args:
+        filters: of each module.
+        last_pooled: without the last pooling, the features of 3 x 3 places are kept apart, and `size` is 9 * filters.
+    """
+
+    def __init__(self, filters: int = 64, *, last_pooled: bool = True) -> None:
         super().__init__()
+        self.size = filters if last_pooled else 9 * filters
         modules: list[nn.Module] = []
-        for inputs in (1, filters, filters, filters):
+        for inputs, pooled in ((1, True), (filters, True), (filters, True), (filters, last_pooled)):
             # Pooled before they are normalised, which leaves a quarter of that work.
-            modules += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.MaxPool2d(2)]
+            modules += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.MaxPool2d(2 if pooled else 1)]
             modules += [nn.BatchNorm2d(filters), nn.ReLU()]
         self.layers = nn.Sequential(*modules, nn.Flatten())
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -18,11 +18,15 @@ from rarecall.experiments.omniglot.recipe import Recipe
 class SiameseNet(nn.Module):
     """Features of a drawing, and the logit that two of them are of one character."""
 
-    def __init__(self, features: int = 256) -> None:
+    def __init__(self, features: int = 512) -> None:
         super().__init__()
-        self.convolutions = Convolutions()
-        self.features = nn.Linear(64, features)
+        self.convolutions = Convolutions(last_pooled=False)
+        # Normalised, the features use the whole range of the sigmoid from the first step on, else they hardly differ.
+        self.features = nn.Sequential(nn.Linear(self.convolutions.size, features), nn.BatchNorm1d(features))
         self.weights = nn.Linear(features, 1)
+        # From the start, the further apart the less likely the same; weights of random signs have to unlearn half.
+        nn.init.constant_(self.weights.weight, -16 / features)
+        nn.init.constant_(self.weights.bias, 3.0)
 
     def forward(self, drawings: Tensor) -> Tensor:
         """(n, 1, 28, 28) -> (n, features) in 0 to 1."""
@@ -37,7 +41,7 @@ class Siamese(Recipe):
     """All pairs of a batch; those of one class count as much together as those of two."""
 
     ways, shows = 32, 2
-    steps = 6_000
+    steps = 10_000
     learning_rate = 2e-3
 
     def __init__(self, classes: int) -> None:
