@@ -21,9 +21,13 @@ struct Uniform {
 // The oldest live lines: at least `count` of them, and all that are less than `reach` younger than the count-th; fewer
 // where there are no more.
 void oldest(const Clock &clock, int64_t count, int64_t reach, std::vector<int64_t> &lines) {
+    constexpr int64_t ahead = 32;  // slots stand in no order: in a large memory each is a wait of its own
     lines.clear();
     int64_t bound = std::numeric_limits<int64_t>::max();
+    for (int64_t line = clock.head; line < std::min(clock.head + ahead, clock.tail); line++)
+        __builtin_prefetch(clock.touched + clock.slots[line]);
     for (int64_t line = clock.head; line < clock.tail && clock.times[line] < bound; line++) {
+        if (line + ahead < clock.tail) __builtin_prefetch(clock.touched + clock.slots[line + ahead]);
         if (clock.touched[clock.slots[line]] != clock.times[line]) continue;
         lines.push_back(line);
         if (static_cast<int64_t>(lines.size()) == count) bound = clock.times[line] + reach;
