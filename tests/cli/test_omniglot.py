@@ -43,7 +43,7 @@ def test_train_evaluate_and_table(
     assert result["training"]["steps"] == 3
     capsys.readouterr()
     main(["omniglot", "table", "--results", "results"])
-    assert "Our network with memory" in capsys.readouterr().out
+    assert "Residual network with memory" in capsys.readouterr().out
 
 
 def test_demo(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
