@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,12 @@ from rarecall.native import extension, loaded, pointer, usable
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
+
+
+# Of a recall: the normalised queries, (n, key_size); by what they were multiplied, (n,); slots and weights, (n, k).
+Recalled: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+# The gradients of the normalised queries, of similarities and of weights, None for 0.
+Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Neighbours(torch.autograd.Function):
@@ -52,7 +58,8 @@ class Neighbours(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         """From the gradients of units, (n, key_size), similarities and weights, (n, k), to that of the query."""
         by_slot = ctx.history.gradient_natively if ctx.history.usable else ctx.history.gradient
-        gradient: Tensor = by_slot(*ctx.saved_tensors, of_units, of_similarities, of_weights, ctx.inverse_temperature)
+        of = (of_units, of_similarities, of_weights)
+        gradient: Tensor = by_slot(ctx.saved_tensors, of, ctx.inverse_temperature)
         return gradient, None, None
 
 
@@ -109,23 +116,10 @@ class History:
         """Whether the extension can compute the gradient."""
         return self._keys.device.type == "cpu" and self._keys.dtype == torch.float32 and extension() is not None
 
-    def gradient(
-        self,
-        units: Tensor,
-        inverse_lengths: Tensor,
-        slots: Tensor,
-        weights: Tensor,
-        of_units: Tensor | None,
-        of_similarities: Tensor | None,
-        of_weights: Tensor | None,
-        inverse_temperature: float,
-    ) -> Tensor:
-        """(n, key_size): the gradient of the queries before they were normalised.
-
-        Args:
-            units, inverse_lengths, slots, weights: (n, key_size), (n,), (n, k), (n, k), of the recall.
-            of_units, of_similarities, of_weights: the gradients of these, None for 0.
-        """
+    def gradient(self, recalled: Recalled, of: Gradients, inverse_temperature: float) -> Tensor:
+        """(n, key_size): the gradient of the queries before they were normalised."""
+        units, inverse_lengths, slots, weights = recalled
+        of_units, of_similarities, of_weights = of
         self._sum_up()
         by_slot = torch.zeros_like(weights)
         if of_similarities is not None:
@@ -142,21 +136,12 @@ class History:
         along = (units * total).sum(1, keepdim=True)
         return (total - along * units) * inverse_lengths[:, None]
 
-    def gradient_natively(
-        self,
-        units: Tensor,
-        inverse_lengths: Tensor,
-        slots: Tensor,
-        weights: Tensor,
-        of_units: Tensor | None,
-        of_similarities: Tensor | None,
-        of_weights: Tensor | None,
-        inverse_temperature: float,
-    ) -> Tensor:
+    def gradient_natively(self, recalled: Recalled, of: Gradients, inverse_temperature: float) -> Tensor:
         """What `gradient` computes, by the extension."""
+        units, inverse_lengths, slots, weights = recalled
         self._sum_up()
         (n, key_size), k = units.shape, slots.shape[1]
-        given = [None if of is None else of.contiguous() for of in (of_units, of_similarities, of_weights)]
+        given = [None if each is None else each.contiguous() for each in of]
         gradient = torch.empty(n, key_size)
         loaded().recall_gradient(
             pointer(self._keys, *self._keys.shape),
@@ -165,7 +150,10 @@ class History:
             pointer(self._before, *self._before.shape),
             len(self._slots),
             *(slots.data_ptr(), weights.data_ptr(), units.data_ptr(), inverse_lengths.data_ptr(), n, k),
-            *(0 if of is None else pointer(of, n, width) for of, width in zip(given, (key_size, k, k), strict=True)),
+            *(
+                0 if each is None else pointer(each, n, width)
+                for each, width in zip(given, (key_size, k, k), strict=True)
+            ),
             inverse_temperature,
             torch.get_num_threads(),
             gradient.data_ptr(),
