@@ -50,14 +50,13 @@ def _least(ids: Tensor) -> int:
     return int(ids.min()) if ids.numel() else 0
 
 
-def check_mask(mask: Tensor | None, shape: torch.Size) -> Tensor | None:
-    """Expects booleans of this shape, or None; returns them."""
+def check_mask(mask: Tensor | None, shape: torch.Size) -> None:
+    """Expects booleans of this shape, or None."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise ValueError(
             f"Got a mask of {mask.dtype} and shape {tuple(mask.shape)}; expected torch.bool and {tuple(shape)}, True "
             "where a query takes part."
         )
-    return mask
 
 
 def check_room(missed: int, capacity: int, zeros: int) -> None:

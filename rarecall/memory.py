@@ -167,7 +167,7 @@ class Memory(nn.Module):
         self._check_recall(recall)
         leading, device = recall.slots.shape[:-1], recall.slots.device
         check_ids("target", target, leading, at_least=0)
-        mask = check_mask(mask, leading)
+        check_mask(mask, leading)
         if torch.is_autocast_enabled(device.type):
             with torch.autocast(device.type, enabled=False):
                 return self.loss(recall, target, mask)
@@ -208,7 +208,7 @@ class Memory(nn.Module):
         if source is not None:
             check_ids("source", source, leading, at_least=-1)
             source = source.to(self.values)
-        mask = check_mask(mask, leading)
+        check_mask(mask, leading)
         nearest, answer = recall.slots[..., 0], recall.value
         parts = _rows(leading, recall.query.detach(), nearest, answer, target.to(self.values), source)
         if mask is not None:
