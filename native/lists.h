@@ -3,8 +3,9 @@
 // The keys stand in short lists of similar ones, as int8 codes and as sign codes, the signs of the rotated code, block
 // after block, so that a list is read in one go. A list's centre is the mean of its keys as they are now. A query
 // compares itself with all centres, several queries at once, by their sign codes and then by the int8 codes of the best;
-// then with the keys in the lists of the nearest: by sign codes alone where nearly all of them are wanted, or first where
-// there are many, and by the int8 codes of the best.
+// then with the keys in the lists of the nearest: where there are many by sign codes first, and by the int8 codes of the
+// best. Of the k best, 8 more bits of each number are read, which stand beside: so their similarities are true to about
+// 1e-5, and no key is read from its slot, which would cost more than all else.
 //
 // There is no level above the lists, though the centres are what grows with the memory: a third of a nanosecond for each.
 // Where keys stand around many centres that have nothing in common, groups of lists have no more: to keep the nearest list
@@ -16,6 +17,8 @@
 #pragma once
 
 #include <cstdint>
+
+#include "recall.h"
 
 // As in rarecall.search.lists.
 constexpr int BLOCK = 32;             // places of a block
@@ -37,8 +40,9 @@ struct Lists {
     // The memory's own.
     const float *keys;
     const int64_t *values, *sources;
-    // Of each place of a block: a key and its slot.
+    // Of each place of a block: a key, what its code leaves of it (in 256ths of the scale), and its slot.
     Codes at;
+    int8_t *rests;
     int32_t *slots;
     // Of each slot: its place, block * BLOCK + row, or -1.
     int32_t *places;
@@ -65,10 +69,10 @@ int64_t lists_change(const Lists &, const int64_t *slots, int64_t n, int threads
 // Makes codes, slots, sums and centres anew, from the keys and all that says where they are.
 void lists_restore(const Lists &, int threads);
 
-// The k nearest of the keys in the `probes` nearest lists (in more, where these hold less than k): out is (n, k), filled
-// up with -1. exclude: (n,) or null.
-void lists_search(const Lists &, const float *queries, int64_t n, int k, const int64_t *exclude, int probes, int threads,
-                  int64_t *out);
+// The nearest of the keys in the `probes` nearest lists (in more, where these hold less than k), sorted and weighed.
+// exclude: (n,) or null.
+void lists_recall(const Lists &, const float *queries, int64_t n, const int64_t *exclude, int probes,
+                  float inverse_temperature, int threads, const Neighbours &);
 
 // Asks some of the n queries of an update again, of all keys, and counts how many lists each would have had to read to find
 // the nearest. Returns how many lists are to be read, so that this share of queries finds it; ALL where that is too many.

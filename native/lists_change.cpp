@@ -88,6 +88,7 @@ public:
                 if (place < 0) continue;
                 lists.slots[place] = static_cast<int32_t>(slot);
                 lists.at.scales[place] = quantise(lists.keys + slot * lists.key_size, lists.key_size, width, code_at(place));
+                set_rest(place);
             }
         });
         // Lists whose sign codes stand together share bytes, and so a thread.
@@ -321,6 +322,13 @@ private:
         lists.at.scales[place] = scale;
         lists.slots[place] = slot;
         lists.places[slot] = static_cast<int32_t>(place);
+        set_rest(place);
+    }
+
+    // Of a key that changes soon too it is wrong, until that is taken up.
+    void set_rest(int64_t place) {
+        const float *key = lists.keys + lists.slots[place] * lists.key_size;
+        quantise_rest(key, lists.key_size, width, code_at(place), lists.at.scales[place], lists.rests + place * width);
     }
 
     int32_t new_list() {

@@ -37,6 +37,13 @@ float quantise(const float *x, int64_t n, int64_t width, int8_t *code) {
     return largest / 127.0f;
 }
 
+void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code, float scale, int8_t *rest) {
+    const float factor = scale > 0 ? 1 / scale : 0;
+    for (int64_t i = 0; i < n; i++)
+        rest[i] = rounded(std::min(std::max((x[i] * factor - static_cast<float>(code[i])) * 256, -127.0f), 127.0f));
+    std::memset(rest + n, 0, width - n);
+}
+
 void Costs::set(const Lists &lists, const int8_t *code) {
     rotated.resize(std::max(lists.bits, 2 * lists.width));
     costs.resize(lists.bits * 4);
@@ -59,11 +66,12 @@ void Costs::set(const Lists &lists, const int8_t *code) {
     }
 }
 
-void Finder::ask(const Lists &lists, const float *of, int64_t excluded) {
+void Finder::ask(const Lists &lists, const float *vector, int64_t excluded) {
     own_code.resize(lists.width);
-    vector = of;
+    own_rest.resize(lists.width);
     exclude = excluded;
     const float its_scale = quantise(vector, lists.key_size, lists.width, own_code.data());
+    quantise_rest(vector, lists.key_size, lists.width, own_code.data(), its_scale, own_rest.data());
     ask(lists, own_code.data(), its_scale);
 }
 
@@ -120,44 +128,50 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
     collect(lists, ranks);
 }
 
-int Finder::read(const Lists &lists, int k, int64_t *out) {
-    if (held <= k + k / 4) {  // nearly all are wanted: their sign codes say well enough which are not
-        skim(lists);
-    } else {
-        score_keys(lists, std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE}));
-    }
+Ranking &Finder::read(const Lists &lists, int k) {
+    score_keys(lists, std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE}));
     drop_excluded(lists);
-    return choose(lists, k, out);
+    choose(k);
+    score_rests(lists);
+    ranking.scored.clear();
+    for (size_t i = 0; i < places.size(); i++) ranking.scored.emplace_back(similarities[i], lists.slots[places[i]]);
+    return ranking;
 }
 
-int Finder::choose(const Lists &lists, int k, int64_t *out) {
-    const int n = static_cast<int>(slots.size());
-    if (n <= k) {
-        std::copy(slots.begin(), slots.end(), out);
-        return n;
-    }
-    // A histogram from 1 down to -1; most keys are in few of its bins.
-    constexpr float step = 2.2f / BINS, least = -1.1f;
+// Keeps the k best of what was scored; of those that are as good as the last of them, to a bin of a histogram, any.
+void Finder::choose(int k) {
+    const int n = static_cast<int>(places.size());
+    if (n <= k) return;
     bins.assign(BINS, 0);
     for (const float s : similarities) bins[bin_of(s)]++;
-    int bin = BINS - 1, above = 0;
-    while (above + bins[bin] < k) above += bins[bin--];
-    const float sure = least + static_cast<float>(bin + 1) * step + error, possible = least + static_cast<float>(bin) * step - error;
-    int found = 0, unsure = 0;
-    order.resize(n);
-    for (int i = 0; i < n && found < k; i++) {  // without branches: which way they go is a matter of chance
-        out[found] = slots[i];
-        order[unsure] = {0, slots[i]};
-        const bool is_sure = similarities[i] > sure;
-        found += is_sure;
-        unsure += !is_sure && similarities[i] >= possible;
+    int last = BINS - 1, above = 0;
+    while (above + bins[last] < k) above += bins[last--];
+    int kept = 0, of_last = k - above;
+    for (int i = 0; i < n; i++) {  // without branches: which way they go is a matter of chance
+        const int bin = bin_of(similarities[i]);
+        const bool is_last = bin == last && of_last > 0;
+        places[kept] = places[i];
+        similarities[kept] = similarities[i];
+        kept += bin > last || is_last;
+        of_last -= is_last;
     }
-    order.resize(unsure);
-    for (const auto &key : order) prefetch(lists.keys + key.id * lists.key_size, lists.key_size * sizeof(float));
-    for (auto &key : order) key.similarity = kernels::similarity(vector, lists.keys + key.id * lists.key_size, lists.key_size);
-    std::nth_element(order.begin(), order.begin() + (k - found), order.end());
-    for (int i = 0; found < k; i++) out[found++] = order[i].id;
-    return k;
+    places.resize(kept);
+    similarities.resize(kept);
+}
+
+// Adds what the rests of the query and of the keys say.
+void Finder::score_rests(const Lists &lists) {
+    const auto n = static_cast<int64_t>(places.size());
+    for (const int32_t place : places) prefetch(lists.rests + place * lists.width, lists.width);
+    dots.resize(3 * (n + 3));
+    int32_t *const of_query = dots.data(), *const of_keys = of_query + n + 3, *const of_both = of_keys + n + 3;
+    kernels::dots(own_rest.data(), lists.at.codes, places.data(), n, lists.width, of_query);
+    kernels::dots(code, lists.rests, places.data(), n, lists.width, of_keys);
+    kernels::dots(own_rest.data(), lists.rests, places.data(), n, lists.width, of_both);
+    for (int64_t i = 0; i < n; i++) {
+        const float of_rests = static_cast<float>(of_query[i] + of_keys[i]) + static_cast<float>(of_both[i]) / 256;
+        similarities[i] += of_rests * (lists.at.scales[places[i]] * scale / 256);
+    }
 }
 
 int Finder::rank(const Lists &lists) {
@@ -171,9 +185,9 @@ int Finder::rank(const Lists &lists) {
     }
     score_keys(lists, ALL_SCORED);
     drop_excluded(lists);
-    if (slots.empty()) return 0;
+    if (places.empty()) return 0;
     const auto nearest = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
-    const int32_t list = lists.owner[lists.places[slots[nearest]] / BLOCK];
+    const int32_t list = lists.owner[places[nearest] / BLOCK];
     // As a search would go about it that reads so many lists: what it misses is as if it were just beyond.
     const int64_t n = lists.counts[LISTS];
     int64_t missed = 0;
@@ -213,44 +227,24 @@ void Finder::meet_keys(const Lists &lists) {
     }
 }
 
-// Scores the keys in `pieces` by their sign codes alone.
-void Finder::skim(const Lists &lists) {
-    meet_keys(lists);
-    slots.resize(held);
-    similarities.resize(held);
-    int64_t start = 0;
-    for (size_t i = 0; i < pieces.size(); i++) {
-        const auto [block, rows] = pieces[i];
-        std::copy_n(lists.slots + static_cast<int64_t>(block) * BLOCK, rows, &slots[start]);
-        for (int j = 0; j < rows; j++) similarities[start + j] = 1 - static_cast<float>(to_keys[i * BLOCK + j]) / 128;
-        start += rows;
-    }
-    error = 0;
-}
-
 // Scores the keys in `pieces` by their codes: all, or of many only about as many as wanted, those with the nearest sign
 // codes.
 void Finder::score_keys(const Lists &lists, int64_t wanted) {
-    // Three standard deviations of what the rounding of two codes does to their product.
-    error = 1.2f * scale;
     if (held <= 2 * wanted) return score_all(lists);
     meet_keys(lists);
     nearest_codes(to_keys, wanted);
     for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
     score_places(lists, lists.at);
-    slots.resize(places.size());
-    for (size_t i = 0; i < places.size(); i++) slots[i] = lists.slots[places[i]];
 }
 
 void Finder::score_all(const Lists &lists) {
     const int64_t width = lists.width;
-    slots.resize(held);
+    places.resize(held);
     similarities.resize(held);
     dots.resize(BLOCK + 3);
     auto fetch = [&](const Piece &piece) {
         prefetch(lists.at.codes + piece.block * BLOCK * width, piece.rows * width);
         prefetch(lists.at.scales + piece.block * BLOCK, piece.rows * sizeof(float));
-        prefetch(lists.slots + piece.block * BLOCK, piece.rows * sizeof(int32_t));
     };
     if (!pieces.empty()) fetch(pieces[0]);
     int64_t start = 0;
@@ -260,7 +254,7 @@ void Finder::score_all(const Lists &lists) {
         if (i + 1 < pieces.size()) fetch(pieces[i + 1]);
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
-        std::copy_n(lists.slots + place, rows, &slots[start]);
+        std::iota(&places[start], &places[start] + rows, block * BLOCK);
         start += rows;
     }
 }
@@ -299,13 +293,13 @@ void Finder::score_places(const Lists &lists, const Codes &at) {
 void Finder::drop_excluded(const Lists &lists) {
     if (exclude < 0) return;
     size_t kept = 0;
-    for (size_t i = 0; i < slots.size(); i++) {
-        if (lists.sources[slots[i]] == exclude) continue;
+    for (size_t i = 0; i < places.size(); i++) {
+        if (lists.sources[lists.slots[places[i]]] == exclude) continue;
         similarities[kept] = similarities[i];
-        slots[kept++] = slots[i];
+        places[kept++] = places[i];
     }
     similarities.resize(kept);
-    slots.resize(kept);
+    places.resize(kept);
 }
 
 std::vector<Finder> &finders(int threads) {
@@ -314,8 +308,9 @@ std::vector<Finder> &finders(int threads) {
     return all;
 }
 
-void lists_search(const Lists &lists, const float *queries, int64_t n, int k, const int64_t *exclude, int probes, int threads,
-                  int64_t *out) {
+void lists_recall(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, int probes,
+                  float inverse_temperature, int threads, const Neighbours &neighbours) {
+    const int k = static_cast<int>(neighbours.k);
     threads = n >= SHARE ? threads : 1;
     auto &all = finders(threads);
     parallel((n + TILE - 1) / TILE, threads, [&](int64_t tile, int thread) {
@@ -326,9 +321,7 @@ void lists_search(const Lists &lists, const float *queries, int64_t n, int k, co
             own[i].ask(lists, queries + (first + i) * lists.key_size, exclude ? exclude[first + i] : -1);
         Finder::meet_centres(lists, own, here);
         for (int i = 0; i < here; i++) own[i].find(lists, k, probes);
-        for (int i = 0; i < here; i++) {
-            int64_t *row = out + (first + i) * k;
-            std::fill(row + own[i].read(lists, k, row), row + k, -1);
-        }
+        for (int i = 0; i < here; i++)
+            neighbours.set(first + i, own[i].read(lists, k), lists.values, inverse_temperature);
     });
 }

@@ -16,6 +16,9 @@ inline void prefetch(const void *start, int64_t bytes) {
 // Codes of the vector x of n numbers: x = code * scale, all of them in [-127, 127]; up to width filled with 0.
 float quantise(const float *x, int64_t n, int64_t width, int8_t *code);
 
+// What the codes leave: x = (code + rest / 256) * scale.
+void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code, float scale, int8_t *rest);
+
 // What a query pays for each nibble of a sign code: the numbers of its rotated code at the signs that differ.
 struct Costs {
     std::vector<int32_t> rotated;
@@ -24,10 +27,10 @@ struct Costs {
     void set(const Lists &, const int8_t *code);
 };
 
-struct Scored {
+struct Near {
     float similarity;
     int32_t id;
-    bool operator<(const Scored &other) const {  // the nearest first; of equal ones, the lowest
+    bool operator<(const Near &other) const {  // the nearest first; of equal ones, the lowest
         return similarity != other.similarity ? similarity > other.similarity : id < other.id;
     }
 };
@@ -35,7 +38,7 @@ struct Scored {
 // Changes nothing; its room is used again from query to query, in cache lines of its own.
 class alignas(128) Finder {
 public:
-    std::vector<Scored> order;  // the nearest lists, in order
+    std::vector<Near> order;  // the nearest lists, in order
 
     // What is looked for from now on: a vector, or a code.
     void ask(const Lists &, const float *vector, int64_t excluded);
@@ -50,8 +53,8 @@ public:
     // Finds what to read: the `probes` nearest lists, and more of them until they hold k keys. It is on its way then.
     void find(const Lists &, int k, int64_t probes);
 
-    // The k best of what was found, by their keys where their codes cannot tell; returns how many there are.
-    int read(const Lists &, int k, int64_t *out);
+    // The k best of what was found.
+    Ranking &read(const Lists &, int k);
 
     // How many lists have to be read to find the nearest key; 0 where there is none.
     int rank(const Lists &);
@@ -63,30 +66,28 @@ private:
         int32_t block, rows;  // the first rows of a block
     };
 
-    const float *vector = nullptr;
     int64_t exclude = -1;
     const int8_t *code = nullptr;
     float scale = 0;
-    std::vector<int8_t> own_code;
+    std::vector<int8_t> own_code, own_rest;
     std::vector<Piece> pieces;  // to be read
     int64_t held = 0;           // keys in them
     std::vector<uint8_t> to_centres, to_keys;  // distances
     std::vector<int32_t> bins, dots, room;
-    std::vector<int32_t> places;  // of centres or keys that are to be scored
-    // What was scored: slots, similarities, and how far these may be from the true ones.
-    std::vector<int32_t> slots;
+    // Centres or keys that are to be scored, and their similarities.
+    std::vector<int32_t> places;
     std::vector<float> similarities;
-    float error = 0;
+    Ranking ranking;
 
     void collect(const Lists &, int64_t ranks);
     void meet_keys(const Lists &);
-    void skim(const Lists &);
     void score_keys(const Lists &, int64_t wanted);
     void score_all(const Lists &);
     void score_places(const Lists &, const Codes &);
     void nearest_codes(const std::vector<uint8_t> &distance, int64_t wanted);
     void drop_excluded(const Lists &);
-    int choose(const Lists &, int k, int64_t *out);
+    void choose(int k);
+    void score_rests(const Lists &);
 };
 
 // TILE for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not

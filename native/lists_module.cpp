@@ -42,17 +42,22 @@ PyObject *restore(PyObject *, PyObject *args) {
     return compute([&] { lists_restore(lists, threads); });
 }
 
-PyObject *search(PyObject *, PyObject *args) {
+PyObject *recall(PyObject *, PyObject *args) {
     PyObject *fields;
-    unsigned long long queries, exclude, out;
-    long long n;
-    int k, probes, threads;
+    unsigned long long queries, exclude, slots, similarities, values, weights;
+    long long n, k;
+    int probes, threads;
+    float inverse_temperature;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLiKiiK", &fields, &queries, &n, &k, &exclude, &probes, &threads, &out) ||
+    if (!PyArg_ParseTuple(args, "OKLKifiKKKKL", &fields, &queries, &n, &exclude, &probes, &inverse_temperature, &threads,
+                          &slots, &similarities, &values, &weights, &k) ||
         !read(fields, lists))
         return nullptr;
+    const Neighbours neighbours{pointer<int64_t>(slots), pointer<float>(similarities), pointer<int64_t>(values),
+                                pointer<float>(weights), k};
     return compute([&] {
-        lists_search(lists, pointer<float>(queries), n, k, pointer<int64_t>(exclude), probes, threads, pointer<int64_t>(out));
+        lists_recall(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), probes, inverse_temperature, threads,
+                     neighbours);
     });
 }
 
@@ -104,7 +109,7 @@ PyObject *large_pages(PyObject *, PyObject *args) {
 PyMethodDef lists_methods[] = {
     {"lists_change", change, METH_VARARGS, "Takes up the keys of these slots."},
     {"lists_restore", restore, METH_VARARGS, "Makes the codes and centres anew."},
-    {"lists_search", search, METH_VARARGS, "Finds the k nearest slots in the nearest lists."},
+    {"lists_recall", recall, METH_VARARGS, "Finds, sorts and weighs the k nearest slots in the nearest lists."},
     {"lists_learn", learn, METH_VARARGS, "Finds out how many lists queries have to read."},
     {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
     {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a large tensor, new or there already."},

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -22,32 +21,10 @@ inline void prefetch(const float *key, int key_size) {
     for (int i = 0; i < key_size; i += 16) __builtin_prefetch(key + i);
 }
 
-// A slot and its similarity as one number, which is less for the one that comes first: of equally similar slots the
-// lowest. No memory has more than 2^31 slots.
-struct Scored {
-    uint64_t order;
+}  // namespace
 
-    Scored() = default;
-    Scored(float similarity, int64_t slot) {
-        uint32_t bits;
-        std::memcpy(&bits, &similarity, sizeof bits);
-        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;  // falls as the similarity rises
-        order = uint64_t(bits) << 32 | static_cast<uint64_t>(slot);
-    }
-    int64_t slot() const { return static_cast<int64_t>(order & 0xFFFFFFFFu); }
-    float similarity() const {
-        uint32_t bits = static_cast<uint32_t>(order >> 32);
-        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;
-        float similarity;
-        std::memcpy(&similarity, &bits, sizeof bits);
-        return similarity;
-    }
-    bool operator<(const Scored &other) const { return order < other.order; }
-};
-
-// Sorts by `order`, in ascending order; other: room for as many. By the upper 24 bits of the similarity first, a byte at a
-// time, which has no branches to guess; few are equal in these.
-void sort(std::vector<Scored> &scored, std::vector<Scored> &other) {
+// By the upper 24 bits of the similarity first, a byte at a time, which has no branches to guess; few are equal in these.
+void Ranking::sort() {
     const size_t n = scored.size();
     other.resize(n);
     for (int shift = 40; shift < 64; shift += 8) {
@@ -63,21 +40,40 @@ void sort(std::vector<Scored> &scored, std::vector<Scored> &other) {
     }
 }
 
-}  // namespace
+void Neighbours::set(int64_t row, Ranking &ranking, const int64_t *of_slots, float inverse_temperature) const {
+    const auto &scored = ranking.scored;
+    for (const Scored &each : scored) __builtin_prefetch(of_slots + each.slot());
+    ranking.sort();
+    const auto count = static_cast<int64_t>(scored.size());
+    int64_t *const its_slots = slots + row * k, *const its_values = values + row * k;
+    float *const its_similarities = similarities + row * k, *const its_weights = weights + row * k;
+    float sum = 0;
+    for (int64_t j = 0; j < count; j++) {
+        its_slots[j] = scored[j].slot();
+        its_similarities[j] = scored[j].similarity();
+        its_values[j] = of_slots[its_slots[j]];
+        its_weights[j] = std::exp(inverse_temperature * (its_similarities[j] - its_similarities[0]));
+        sum += its_weights[j];
+    }
+    for (int64_t j = 0; j < count; j++) its_weights[j] /= sum;
+    std::fill(its_slots + count, its_slots + k, -1);
+    std::fill(its_similarities + count, its_similarities + k, -std::numeric_limits<float>::infinity());
+    std::fill(its_values + count, its_values + k, -1);
+    std::fill(its_weights + count, its_weights + k, 0.0f);
+}
 
 void recall(const Slots &memory, const float *queries, int64_t n, const int64_t *found, int64_t m,
             const int64_t *exclude, float inverse_temperature, int threads, const Neighbours &neighbours) {
     const int size = memory.key_size;
-    const int64_t k = neighbours.k;
     const auto dot = kernels().dot;
     threads = worth(n * m * size, threads);
     struct Room {
         std::vector<int64_t> slots;
-        std::vector<Scored> scored, other;
+        Ranking ranking;
     };
     std::vector<Room> rooms(threads);
     parallel(n, threads, [&](int64_t row, int thread) {
-        auto &[slots, scored, other] = rooms[thread];
+        auto &[slots, ranking] = rooms[thread];
         slots.clear();
         const bool excludes = exclude && exclude[row] >= 0;
         for (int64_t j = 0; j < m; j++) {
@@ -86,30 +82,14 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
             slots.push_back(slot);
         }
         const auto count = static_cast<int64_t>(slots.size());
-        scored.clear();
+        ranking.scored.clear();
         for (int64_t j = 0; j < std::min<int64_t>(AHEAD, count); j++) prefetch(memory.keys + slots[j] * size, size);
         for (int64_t j = 0; j < count; j++) {
             if (j + AHEAD < count) prefetch(memory.keys + slots[j + AHEAD] * size, size);
             const float similarity = dot(queries + row * size, memory.keys + slots[j] * size, size);
-            scored.emplace_back(similarity == 0 ? 0.0f : similarity, slots[j]);  // -0 is 0
+            ranking.scored.emplace_back(similarity, slots[j]);
         }
-        sort(scored, other);
-
-        int64_t *into = neighbours.slots + row * k, *values = neighbours.values + row * k;
-        float *similarities = neighbours.similarities + row * k, *weights = neighbours.weights + row * k;
-        float sum = 0;
-        for (int64_t j = 0; j < count; j++) {
-            into[j] = scored[j].slot();
-            similarities[j] = scored[j].similarity();
-            values[j] = memory.values[into[j]];
-            weights[j] = std::exp(inverse_temperature * (similarities[j] - similarities[0]));
-            sum += weights[j];
-        }
-        for (int64_t j = 0; j < count; j++) weights[j] /= sum;
-        std::fill(into + count, into + k, -1);
-        std::fill(similarities + count, similarities + k, -std::numeric_limits<float>::infinity());
-        std::fill(values + count, values + k, -1);
-        std::fill(weights + count, weights + k, 0.0f);
+        neighbours.set(row, ranking, memory.values, inverse_temperature);
     });
 }
 

@@ -2,12 +2,48 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 struct Slots {
     const float *keys;       // (capacity, key_size)
     const int64_t *values;   // (capacity,): -1 in an empty slot
     const int64_t *sources;  // (capacity,)
     int key_size;
+};
+
+// A slot and its similarity as one number, which is less for the one that comes first: of equally similar slots the
+// lowest. No memory has more than 2^31 slots.
+struct Scored {
+    uint64_t order;
+
+    Scored() = default;
+    Scored(float similarity, int64_t slot) {
+        uint32_t bits;
+        if (similarity == 0) similarity = 0;  // -0 is 0
+        std::memcpy(&bits, &similarity, sizeof bits);
+        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;  // falls as the similarity rises
+        order = uint64_t(bits) << 32 | static_cast<uint64_t>(slot);
+    }
+    int64_t slot() const { return static_cast<int64_t>(order & 0xFFFFFFFFu); }
+    float similarity() const {
+        uint32_t bits = static_cast<uint32_t>(order >> 32);
+        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;
+        float similarity;
+        std::memcpy(&similarity, &bits, sizeof bits);
+        return similarity;
+    }
+    bool operator<(const Scored &other) const { return order < other.order; }
+};
+
+// What was scored for a query; its room is used again for the next.
+struct Ranking {
+    std::vector<Scored> scored;
+
+    void sort();  // in ascending order: the nearest first
+
+private:
+    std::vector<Scored> other;
 };
 
 // The neighbours of n queries, each k long: nearest first, of equals the lowest slot first, then -1 where there are fewer.
@@ -17,6 +53,9 @@ struct Neighbours {
     int64_t *values;      // -1
     float *weights;       // 0
     int64_t k;
+
+    // Sorts and weighs what was scored for a query, at most k slots. of_slots: (capacity,), the values in memory.
+    void set(int64_t row, Ranking &, const int64_t *of_slots, float inverse_temperature) const;
 };
 
 // Scores, sorts and weighs `found`, (n, m) with m at most k; -1 in it, empty slots and those founded by the source that the

@@ -140,8 +140,20 @@ def update(
 # The first argument of these is a tuple: the fields of Lists, in order.
 def lists_change(fields: tuple[int, ...], slots: int, n: int, threads: int, /) -> int: ...
 def lists_restore(fields: tuple[int, ...], threads: int, /) -> None: ...
-def lists_search(
-    fields: tuple[int, ...], queries: int, n: int, k: int, exclude: int, probes: int, threads: int, found: int, /
+def lists_recall(
+    fields: tuple[int, ...],
+    queries: int,
+    n: int,
+    exclude: int,
+    probes: int,
+    inverse_temperature: float,
+    threads: int,
+    slots: int,
+    similarities: int,
+    values: int,
+    weights: int,
+    k: int,
+    /,
 ) -> None: ...
 def lists_learn(fields: tuple[int, ...], queries: int, n: int, exclude: int, recall: float, threads: int, /) -> int: ...
 def lists_valid(fields: tuple[int, ...], /) -> bool: ...

@@ -316,12 +316,6 @@ class Memory(nn.Module):
             "age_noise": self.age_noise,
         }
 
-    def _found(self, query: Tensor, exclude: Tensor | None) -> Tensor:
-        """(n, at most k) int64: what the search found."""
-        if len(query) == 0 or len(self) == 0:
-            return self.values.new_empty((len(query), 0))
-        return self.search(self, query, self.k, exclude)
-
     @property
     def chains(self) -> Chains:
         """The slots by value, the newest first; made where they are not there."""

@@ -37,7 +37,7 @@ class Neighbours(torch.autograd.Function):
         """query: (n, key_size) -> the same of length 1; slots, similarities, values, weights, each (n, k)."""
         by = native_rules if usable(memory) else rules
         units, inverse_lengths = by.normalise(query)
-        slots, similarities, values, weights = by.recall(units, memory._found(units, exclude), exclude, memory)
+        slots, similarities, values, weights = memory.search.neighbours(memory, units, exclude)
         ctx.mark_non_differentiable(slots, values)
         ctx.set_materialize_grads(False)
         if ctx.needs_input_grad[0]:

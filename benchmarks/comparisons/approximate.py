@@ -185,7 +185,7 @@ class Ours:
         return search._lists
 
     def search(self, query: Array) -> Array:
-        return self.lists.find(torch.from_numpy(query), self.memory.k, None, self.probes).numpy()
+        return self.lists.recall(torch.from_numpy(query), self.memory.k, None, 1.0, self.probes)[0].numpy()
 
     def update(self, slots: Array, keys: Array) -> None:
         chosen = torch.from_numpy(slots)

@@ -74,19 +74,32 @@ class AutoSearch(Search):
     # For a single query, what is asked of torch's modules and tensors costs more than what the lists do: so they are
     # asked first, and know the numbers that matter.
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
+        lists = self._asked(memory, query, exclude)
+        if lists is None:
+            return self.exact(memory, query, k, exclude)
+        return lists.recall(query, k, exclude, memory.inverse_temperature, lists.probes)[0]
+
+    def neighbours(
+        self, memory: Memory, query: Tensor, exclude: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        lists = self._asked(memory, query, exclude)
+        if lists is None:
+            return self.exact.neighbours(memory, query, exclude)
+        return lists.recall(query, memory.k, exclude, memory.inverse_temperature, lists.probes)
+
+    def _asked(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Lists | None:
+        """The lists to read, which learn from the query; None where all keys are to be read."""
         lists = self._lists
         if lists is None or not lists.is_of(memory):
             if memory.capacity <= SMALL or len(memory) <= SMALL or not usable(memory):
-                return self.exact(memory, query, k, exclude)
+                return None
             if lists is not None and lists.can_follow(memory):
                 self.places.clear()  # the keys were edited by hand: their lists are no longer near to them
             lists = self._made(memory)
         if lists.keys <= SMALL:
-            return self.exact(memory, query, k, exclude)
+            return None
         lists.last = query, exclude
-        if lists.probes == ALL:
-            return self.exact(memory, query, k, exclude)
-        return lists.find(query, k, exclude, lists.probes)
+        return None if lists.probes == ALL else lists
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         lists = self._lists

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from rarecall import native_rules, rules
+from rarecall.native import usable
+
 if TYPE_CHECKING:
     from rarecall.memory import Memory
 
@@ -33,6 +36,25 @@ class Search(nn.Module):
             (n, at most k) int64: distinct slots in any order, -1 where fewer were found.
         """
         raise NotImplementedError
+
+    def neighbours(
+        self, memory: Memory, query: Tensor, exclude: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The neighbours of each query, the nearest first: slots, similarities, values and weights, each (n, k).
+
+        They are what `forward` finds. A search that knows the similarities of what it finds may save the memory to
+        score its keys.
+
+        Args:
+            query: (n, key_size) normalised, without gradient.
+            exclude: (n,) int64, or None, as above.
+        """
+        by = native_rules if usable(memory) else rules
+        if len(query) and len(memory):
+            found = self(memory, query, memory.k, exclude)
+        else:
+            found = memory.values.new_empty((len(query), 0))
+        return by.recall(query, found, exclude, memory)
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         """Is called when the keys in `slots` ((n,) int64, distinct) were written, moved or emptied."""

@@ -98,13 +98,14 @@ class Lists:
 
         blocks, lists = len(state.next), len(state.head)
         self.at, self.centres = codes(blocks * BLOCK), codes(lists)
+        self.rests = torch.empty_like(self.at.codes)
         self.slots = torch.empty(blocks * BLOCK, dtype=torch.int32)
         self.sums = torch.empty(lists, width, dtype=torch.int32)
-        for tensor in (*self.at, self.slots, *self.centres, self.sums):
+        for tensor in (*self.at, self.rests, self.slots, *self.centres, self.sums):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
         self._native.large_pages(memory.keys.data_ptr(), memory.keys.nbytes, True)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
-        tensors = (*self.at, self.slots, *of_places, self.sums, *self.centres, state.counts, *learnt)
+        tensors = (*self.at, self.rests, self.slots, *of_places, self.sums, *self.centres, state.counts, *learnt)
         self._fields = (
             *(memory.key_size, width, bits, memory.capacity, blocks, lists),
             pointer(memory.keys, memory.capacity, memory.key_size),
@@ -138,23 +139,27 @@ class Lists:
         self.keys: int = self._native.lists_change(self._fields, pointer(slots, n), n, torch.get_num_threads())
         self._written = self._versions(memory)
 
-    def find(self, query: Tensor, k: int, exclude: Tensor | None, probes: int) -> Tensor:
-        """(n, k) int64: the k slots nearest to each query in the `probes` nearest lists, -1 where there are fewer."""
+    def recall(
+        self, query: Tensor, k: int, exclude: Tensor | None, inverse_temperature: float, probes: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The k slots nearest to each query in the `probes` nearest lists; see `Search.neighbours`."""
         n, key_size = query.shape
-        found = torch.empty(n, k, dtype=torch.int64)
+        slots, values = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k, dtype=torch.int64)
+        similarities, weights = torch.empty(n, k), torch.empty(n, k)
         query = query.contiguous()
         exclude = None if exclude is None else exclude.contiguous()
-        self._native.lists_search(
+        self._native.lists_recall(
             self._fields,
             pointer(query, n, key_size),
             n,
-            k,
             0 if exclude is None else pointer(exclude, n),
             probes,
+            inverse_temperature,
             torch.get_num_threads(),
-            found.data_ptr(),
+            *(slots.data_ptr(), similarities.data_ptr(), values.data_ptr(), weights.data_ptr()),
+            k,
         )
-        return found
+        return slots, similarities, values, weights
 
     def learn(self, recall: float) -> None:
         """Asks some of the last queries again, of all keys: how many lists do they have to read to find the nearest?

@@ -50,12 +50,15 @@ def check_lists(memory: Memory) -> None:
     assert torch.equal(lists.slots[places].long(), slots)
     keys = lists.at.codes[places, : memory.key_size] * lists.at.scales[places, None]
     assert torch.allclose(keys, memory.keys[slots], atol=0.51 / 127)
+    keys += lists.rests[places, : memory.key_size] * (lists.at.scales[places, None] / 256)
+    assert torch.allclose(keys, memory.keys[slots], atol=1.01 / 127 / 256)
     anew = Lists(memory, copy.deepcopy(search.places), (search.ranks, search.lists_to_read, search.asked))
     assert torch.equal(anew.sums[:count], lists.sums[:count])
     for made, kept, rows in ((anew.centres, lists.centres, slice(count)), (anew.at, lists.at, places)):
         assert torch.equal(made.codes[rows], kept.codes[rows])
         assert torch.equal(made.scales[rows], kept.scales[rows])
         assert torch.equal(signs(made.signs)[rows], signs(kept.signs)[rows])
+    assert torch.equal(anew.rests[places], lists.rests[places])
 
 
 def filled(keys: Tensor, k: int = 10, recall: float = 0.95) -> Memory:
@@ -228,7 +231,7 @@ def test_what_is_learnt_does_not_depend_on_how_queries_are_grouped() -> None:
 
 @needs_extension
 def test_what_is_found_is_the_best_of_what_was_read() -> None:
-    """With every list read, the k slots are the k best."""
+    """With every list read, the k slots are the k best, but for what two bytes a number cannot tell."""
     keys = unit(3000, 20)
     memory = filled(keys, k=50)
     memory.search.lists_to_read.fill_(10**6)
@@ -236,11 +239,11 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
     query = unit(200, 20)
     best = (query @ memory.keys.T).masked_fill(memory.values < 0, -2).topk(50)
     found = memory(query)
-    assert torch.allclose(found.similarities, best.values, atol=1e-6)
-    for k in (1, 2, 3):
-        slots = memory.search(memory, query, k, None)
-        # Where codes cannot tell, the keys do, but for three deviations of the rounding: one query in a few hundred.
-        assert (slots.sort(1).values == best.indices[:, :k].sort(1).values).all(1).float().mean() > 0.98
+    scored = (found.query[:, None] * memory.keys[found.slots]).sum(2)
+    assert torch.allclose(found.similarities, scored, atol=5e-5)
+    assert (found.similarities - scored).square().mean() < 1e-5**2
+    assert torch.allclose(found.similarities, best.values, atol=5e-3)  # one byte a number says which are among the k best
+    assert (found.slots[:, :3] == best.indices[:, :3]).all(1).float().mean() > 0.98
 
 
 @needs_extension
@@ -248,21 +251,11 @@ def test_queries_answer_alike_together_and_one_by_one() -> None:
     memory = filled(unit(5000, 24), k=30)
     memory.sources.copy_(torch.arange(5000) // 8)
     query, exclude = unit(21, 24), torch.randint(-1, 600, (21,))
-    together = memory.search(memory, query, 30, exclude)
-    alone = [memory.search(memory, query[i : i + 1], 30, exclude[i : i + 1]) for i in range(21)]
-    assert torch.equal(together, torch.cat(alone))
-
-
-@needs_extension
-def test_where_nearly_all_that_is_read_is_wanted_the_nearest_are_not_left_out() -> None:
-    """Sign codes alone choose then: of the few that are left out none is among the best tenth."""
-    memory = filled(unit(2000, 32), k=1700)
-    lists_of(memory).probes = 10**6
-    query = unit(50, 32)
-    slots = memory.search(memory, query, 1700, None)
-    assert all(len(set(row.tolist())) == 1700 for row in slots)
-    best = (query @ memory.keys.T).topk(200).indices
-    assert all(set(near.tolist()) <= set(row.tolist()) for near, row in zip(best, slots, strict=True))
+    together = memory.search.neighbours(memory, query, exclude)
+    alone = [memory.search.neighbours(memory, query[i : i + 1], exclude[i : i + 1]) for i in range(21)]
+    for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
+        assert torch.equal(whole, torch.cat(parts))
+    assert torch.equal(together[0], memory.search(memory, query, 30, exclude))
 
 
 @needs_extension
@@ -298,7 +291,7 @@ def test_all_keys_equal(key) -> None:
     check_lists(memory)
     found = memory(key[None])
     assert len(set(found.slots[0].tolist())) == 10
-    assert torch.allclose(found.similarities, torch.ones(1, 10))
+    assert torch.allclose(found.similarities, torch.ones(1, 10), atol=5e-5)
     memory.forget(slots=torch.arange(990))
     check_lists(memory)
     assert sorted(memory(key[None]).slots[0].tolist()) == list(range(990, 1000))
@@ -361,7 +354,8 @@ def test_variants_and_threads_answer_alike() -> None:
         memory = filled(unit(4000, 40))
         for _ in range(10):
             teach(memory, unit(100, 40), torch.randint(5000, (100,)))
-        return snapshot(memory) | {"found": memory(unit(300, 40)).slots}
+        found = memory(unit(300, 40))
+        return snapshot(memory) | {"found": found.slots, "similarities": found.similarities}
 
     first = run("plain", 1)
     for variant in extension.variants():
