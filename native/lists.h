@@ -59,8 +59,8 @@ struct Lists {
     int64_t *lists_to_read, *asked;
 };
 
-// The first free block or -1; blocks ever used; lists; keys in lists; the place whose key is the next to be looked after,
-// and what part of one is due.
+// The first free block or -1; blocks ever used; lists; keys in lists; the next block to look after, counting on for
+// each round, and what part of a key is due.
 enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED, UNTENDED };
 
 // Takes up the keys of n distinct slots as they are now: written, moved or emptied. Returns how many are in lists.

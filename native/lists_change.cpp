@@ -14,6 +14,7 @@ namespace {
 // with, but in a memory of five million keys, where 20 share a centre, lists of 143 are of too many kinds to be found.
 constexpr int LONGEST = 64;
 constexpr int STEADY = 8, GROWTH = 16;  // one key in 8 that change looks after another; one that is new, after two more
+constexpr int FARTHEST = 4;             // keys of a block that are looked after in turn
 constexpr int ROUNDS = 4;               // of 2-means when a list is cut
 constexpr int64_t SHARE = 8;            // keys that are worth a second thread
 constexpr float WEIGHT = 127 * 255.0f;
@@ -210,22 +211,25 @@ private:
         }
     }
 
-    // Some keys look again for their list, in turn: the centres have moved since they joined it.
+    // Some keys look again for their list, since centres have moved since they joined it: block after block one of those
+    // that are farthest from their centre, since of these most find a nearer one.
     void tend(int64_t n) {
-        const int64_t end = static_cast<int64_t>(counts[BLOCKS]) * BLOCK;
         moving.clear();
-        for (int64_t left = std::min<int64_t>(n, counts[FILLED]); left > 0;) {
-            const int64_t place = counts[TENDED] < end ? counts[TENDED] : 0;
-            const int32_t list = lists.owner[place / BLOCK];
-            const bool first = list >= 0 && lists.head[list] == place / BLOCK;
-            const int here = list < 0 ? 0 : first ? (lists.length[list] - 1) % BLOCK + 1 : BLOCK;
-            if (place % BLOCK < here) {
-                moving.push_back(lists.slots[place]);
-                counts[TENDED] = static_cast<int32_t>(place + 1);
-                left--;
-            } else {
-                counts[TENDED] = static_cast<int32_t>((place / BLOCK + 1) * BLOCK);
-            }
+        for (int64_t left = counts[FILLED] > 0 ? n : 0; left > 0; counts[TENDED]++) {
+            const int32_t blocks = counts[BLOCKS];
+            if (counts[TENDED] >= FARTHEST * blocks) counts[TENDED] = 0;
+            const int32_t block = counts[TENDED] % blocks, list = lists.owner[block];
+            if (list < 0) continue;
+            const int64_t first = static_cast<int64_t>(block) * BLOCK;
+            const int rows = lists.head[list] == block ? (lists.length[list] - 1) % BLOCK + 1 : BLOCK;
+            int32_t dots[BLOCK + 3];
+            kernels::dots(lists.centres.codes + list * width, code_at(first), nullptr, rows, width, dots);
+            Near nearness[BLOCK];
+            for (int i = 0; i < rows; i++) nearness[i] = {-static_cast<float>(dots[i]) * lists.at.scales[first + i], i};
+            const int which = std::min(counts[TENDED] / blocks, rows - 1);
+            std::nth_element(nearness, nearness + which, nearness + rows);
+            moving.push_back(lists.slots[first + nearness[which].id]);
+            left--;
         }
         join(false, [&](int64_t i) {
             const int64_t place = lists.places[moving[i]];

@@ -38,9 +38,7 @@ float quantise(const float *x, int64_t n, int64_t width, int8_t *code) {
 }
 
 void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code, float scale, int8_t *rest) {
-    const float factor = scale > 0 ? 1 / scale : 0;
-    for (int64_t i = 0; i < n; i++)
-        rest[i] = rounded(std::min(std::max((x[i] * factor - static_cast<float>(code[i])) * 256, -127.0f), 127.0f));
+    kernels::rest(x, n, code, scale > 0 ? 256 / scale : 0, rest);
     std::memset(rest + n, 0, width - n);
 }
 
@@ -126,10 +124,22 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         if (held >= k || count >= n) break;
     }
     collect(lists, ranks);
+    wanted = std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE});
+    // What is read first is on its way from now on, for all queries of a thread.
+    for (const auto &[block, rows] : pieces) {
+        const int64_t first = static_cast<int64_t>(block) * BLOCK;
+        if (are_few()) {
+            prefetch(lists.at.codes + first * lists.width, rows * lists.width);
+            prefetch(lists.at.scales + first, rows * sizeof(float));
+            prefetch(lists.slots + first, rows * sizeof(int32_t));
+        } else {
+            prefetch(lists.at.signs + first * lists.bits / 8, BLOCK * lists.bits / 8);
+        }
+    }
 }
 
 Ranking &Finder::read(const Lists &lists, int k) {
-    score_keys(lists, std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE}));
+    score_keys(lists);
     drop_excluded(lists);
     choose(k);
     score_rests(lists);
@@ -162,7 +172,10 @@ void Finder::choose(int k) {
 // Adds what the rests of the query and of the keys say.
 void Finder::score_rests(const Lists &lists) {
     const auto n = static_cast<int64_t>(places.size());
-    for (const int32_t place : places) prefetch(lists.rests + place * lists.width, lists.width);
+    for (const int32_t place : places) {
+        prefetch(lists.rests + place * lists.width, lists.width);
+        __builtin_prefetch(lists.slots + place);
+    }
     dots.resize(3 * (n + 3));
     int32_t *const of_query = dots.data(), *const of_keys = of_query + n + 3, *const of_both = of_keys + n + 3;
     kernels::dots(own_rest.data(), lists.at.codes, places.data(), n, lists.width, of_query);
@@ -183,7 +196,8 @@ int Finder::rank(const Lists &lists) {
         pieces.push_back({block, lists.head[list] == block ? (lists.length[list] - 1) % BLOCK + 1 : BLOCK});
         held += pieces.back().rows;
     }
-    score_keys(lists, ALL_SCORED);
+    wanted = ALL_SCORED;
+    score_keys(lists);
     drop_excluded(lists);
     if (places.empty()) return 0;
     const auto nearest = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
@@ -208,8 +222,6 @@ void Finder::collect(const Lists &lists, int64_t ranks) {
         for (int32_t block = lists.head[list]; left > 0; block = lists.next[block]) {
             pieces.push_back({block, (left - 1) % BLOCK + 1});
             left -= pieces.back().rows;
-            prefetch(lists.at.signs + block * BLOCK * lists.bits / 8, BLOCK * lists.bits / 8);
-            prefetch(lists.slots + block * BLOCK, BLOCK * sizeof(int32_t));
         }
     }
 }
@@ -229,8 +241,8 @@ void Finder::meet_keys(const Lists &lists) {
 
 // Scores the keys in `pieces` by their codes: all, or of many only about as many as wanted, those with the nearest sign
 // codes.
-void Finder::score_keys(const Lists &lists, int64_t wanted) {
-    if (held <= 2 * wanted) return score_all(lists);
+void Finder::score_keys(const Lists &lists) {
+    if (are_few()) return score_all(lists);
     meet_keys(lists);
     nearest_codes(to_keys, wanted);
     for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
@@ -242,16 +254,10 @@ void Finder::score_all(const Lists &lists) {
     places.resize(held);
     similarities.resize(held);
     dots.resize(BLOCK + 3);
-    auto fetch = [&](const Piece &piece) {
-        prefetch(lists.at.codes + piece.block * BLOCK * width, piece.rows * width);
-        prefetch(lists.at.scales + piece.block * BLOCK, piece.rows * sizeof(float));
-    };
-    if (!pieces.empty()) fetch(pieces[0]);
     int64_t start = 0;
-    for (size_t i = 0; i < pieces.size(); i++) {
-        const auto [block, rows] = pieces[i];
+    for (const auto &[block, rows] : pieces) {
         const int64_t place = static_cast<int64_t>(block) * BLOCK;
-        if (i + 1 < pieces.size()) fetch(pieces[i + 1]);
+        prefetch(lists.rests + place * width, rows * width);  // of which most are read next
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
         std::iota(&places[start], &places[start] + rows, block * BLOCK);

@@ -72,6 +72,7 @@ private:
     std::vector<int8_t> own_code, own_rest;
     std::vector<Piece> pieces;  // to be read
     int64_t held = 0;           // keys in them
+    int64_t wanted = 0;         // about how many of these are to be scored by their codes, where there are many
     std::vector<uint8_t> to_centres, to_keys;  // distances
     std::vector<int32_t> bins, dots, room;
     // Centres or keys that are to be scored, and their similarities.
@@ -81,7 +82,8 @@ private:
 
     void collect(const Lists &, int64_t ranks);
     void meet_keys(const Lists &);
-    void score_keys(const Lists &, int64_t wanted);
+    bool are_few() const { return held <= 2 * wanted; }
+    void score_keys(const Lists &);
     void score_all(const Lists &);
     void score_places(const Lists &, const Codes &);
     void nearest_codes(const std::vector<uint8_t> &distance, int64_t wanted);

@@ -70,6 +70,15 @@ INLINE void add_loop(int32_t *sum, const int8_t *code, int32_t weight, int64_t w
     for (int64_t i = 0; i < width; i++) sum[i] += weight * code[i];
 }
 
+INLINE void rest_loop(const float *__restrict x, int64_t n, const int8_t *__restrict code, float factor,
+                      int8_t *__restrict rest) {
+    for (int64_t i = 0; i < n; i++) {
+        const float left = x[i] * factor - 256 * static_cast<float>(code[i]);
+        const float most = left > 127 ? 127.0f : left, within = most < -127 ? -127.0f : most;
+        rest[i] = static_cast<int8_t>(static_cast<int>(within + (within < 0 ? -0.5f : 0.5f)));
+    }
+}
+
 // Where ids is null, the rows are those from codes on.
 INLINE const int8_t *row(const int8_t *codes, const int32_t *ids, int64_t i, int64_t width) {
     return codes + (ids ? ids[i] : i) * width;
@@ -241,6 +250,9 @@ TARGET_AVX2 inline void rotate_avx2(const int8_t *code, int64_t width, int64_t b
 TARGET_AVX2 inline void add_avx2(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) {
     add_loop(sum, code, weight, width);
 }
+TARGET_AVX2 inline void rest_avx2(const float *x, int64_t n, const int8_t *code, float factor, int8_t *rest) {
+    rest_loop(x, n, code, factor, rest);
+}
 #define PICK(name, plain, ...) (variant == Variant::avx2 ? name##_avx2(__VA_ARGS__) : plain(__VA_ARGS__))
 #else
 #define PICK(name, plain, ...) plain(__VA_ARGS__)
@@ -282,6 +294,11 @@ inline int64_t within(const uint8_t *distance, int64_t n, int limit, int32_t *ou
 
 // sum += weight * code
 inline void add(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) { PICK(add, add_loop, sum, code, weight, width); }
+
+// rest = x * factor - 256 * code, rounded, all of them in [-127, 127]
+inline void rest(const float *x, int64_t n, const int8_t *code, float factor, int8_t *rest) {
+    PICK(rest, rest_loop, x, n, code, factor, rest);
+}
 
 #undef PICK
 #undef INLINE

@@ -15,9 +15,11 @@ Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets
             int64_t &first = values[j] == targets[row] ? right : wrong;
             if (first < 0) first = j;
         }
-        kept.columns[2 * row] = right;
-        kept.columns[2 * row + 1] = wrong;
-        kept.slopes[row] = 0;
+        if (kept.columns) {
+            kept.columns[2 * row] = right;
+            kept.columns[2 * row + 1] = wrong;
+            kept.slopes[row] = 0;
+        }
         if (wrong < 0 || (mask && !mask[row])) continue;
         const float *similarities = asked.similarities + row * asked.k;
         float positive;
@@ -28,7 +30,7 @@ Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets
             const int64_t slot = newest(*chains, memory.values, memory.sources, targets[row], asked.exclude ? asked.exclude[row] : -1);
             if (slot < 0) continue;
             const float *key = memory.keys + slot * size;
-            std::copy(key, key + size, kept.positives + row * size);
+            if (kept.columns) std::copy(key, key + size, kept.positives + row * size);
             positive = kernels().dot(asked.queries + row * size, key, size);
             total.newest++;
         }
@@ -36,7 +38,7 @@ Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets
         total.count++;
         if (loss <= 0) continue;
         total.sum += loss;
-        kept.slopes[row] = 1;
+        if (kept.columns) kept.slopes[row] = 1;
     }
     return total;
 }

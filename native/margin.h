@@ -15,7 +15,7 @@ struct Asked {
     int64_t n, k;
 };
 
-// What the gradient of the loss needs, one row for each query.
+// What the gradient of the loss needs, one row for each query; all null where none is wanted.
 struct Kept {
     int64_t *columns;  // (n, 2): the first right neighbour and the first wrong one, -1 where there is none
     float *slopes;     // (n,): 1 where the query adds to the loss, else 0

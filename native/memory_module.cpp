@@ -144,12 +144,12 @@ PyObject *least_(PyObject *, PyObject *args) {
 
 PyObject *update_(PyObject *, PyObject *args) {
     unsigned long long keys, values, sources, times, log_slots, log_times, holes, queries, nearest, answers, targets, given,
-        seed, touched, before;
-    long long lines, head, tail, used, capacity, hole_count, now, stride, n;
+        now, seed, touched, before;
+    long long lines, head, tail, used, capacity, hole_count, stride, n;
     int key_size;
     double age_noise;
     MaybeChains chains;
-    if (!PyArg_ParseTuple(args, "KKKi(KKKLLLLLKLL)(KKKi)KKKLKKLdKKK", &keys, &values, &sources, &key_size, &times,
+    if (!PyArg_ParseTuple(args, "KKKi(KKKLLLLLKLK)(KKKi)KKKLKKLdKKK", &keys, &values, &sources, &key_size, &times,
                           &log_slots, &log_times, &lines, &head, &tail, &used, &capacity, &holes, &hole_count, &now,
                           &chains.heads, &chains.next, &chains.previous, &chains.bits, &queries, &nearest, &answers,
                           &stride, &targets, &given, &n, &age_noise, &seed, &touched, &before))
@@ -157,12 +157,13 @@ PyObject *update_(PyObject *, PyObject *args) {
     const Changing memory{pointer<float>(keys), pointer<int64_t>(values), pointer<int64_t>(sources), key_size,
                           chains.get()};
     Clock clock{pointer<int64_t>(times), pointer<int64_t>(log_slots), pointer<int64_t>(log_times), lines, head, tail, used,
-                capacity, pointer<int64_t>(holes), hole_count, now};
+                capacity, pointer<int64_t>(holes), hole_count, *pointer<int64_t>(now)};
     const Batch batch{pointer<float>(queries), pointer<int64_t>(nearest), pointer<int64_t>(answers), stride,
                       pointer<int64_t>(targets), pointer<int64_t>(given), n};
     Updated updated{};
     PyObject *done = compute([&] {
         updated = update(memory, clock, batch, age_noise, seed, pointer<int64_t>(touched), pointer<float>(before));
+        *pointer<int64_t>(now) = clock.now;
     });
     Py_XDECREF(done);
     return done ? Py_BuildValue("LLL(LLLLi)", static_cast<long long>(updated.zeros),

@@ -131,15 +131,14 @@ class Clock(nn.Module):
         """What the extension takes for a clock, the fields of Clock in native/clock.h; it ticks by itself."""
         buffers: dict[str, Any] = self._buffers  # not self.touched: nn.Module takes its time for that
         log = self._log
-        touched, slots, times, now = (buffers[name] for name in ("touched", "_log_slots", "_log_times", "now"))
+        slots, times, holes = buffers["_log_slots"], buffers["_log_times"], log.holes
         return (
-            *(touched.data_ptr(), slots.data_ptr(), times.data_ptr(), slots.shape[0], log.head, log.tail),
-            *(log.used, self.capacity, log.holes.data_ptr(), log.holes.shape[0], int(now)),
+            *(buffers["touched"].data_ptr(), slots.data_ptr(), times.data_ptr(), slots.shape[0], log.head, log.tail),
+            *(log.used, self.capacity, holes.data_ptr(), holes.shape[0], buffers["now"].data_ptr()),
         )
 
     def ticked(self, head: int, tail: int, used: int, holes: int, logged: bool) -> None:
         """Takes over what a tick of the extension's has left."""
-        self.now.add_(1)
         log = self._log
         log.head, log.tail, log.used = head, tail, used
         if holes < log.holes.shape[0]:

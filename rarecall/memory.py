@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +15,29 @@ from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
 from rarecall.native import Slots, usable
-from rarecall.neighbours import Histories, Neighbours
+from rarecall.neighbours import Histories, neighbours
 from rarecall.newest import Chains
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def apart(method: Method) -> Method:
+    """Leaves a method out of compiled graphs.
+
+    The number of slots and misses depends on the data, which a compiled graph cannot hold: a compiled training step
+    breaks here, runs the memory as it is, and goes on compiled. Gradients flow through as ever. Where nothing is
+    compiled, this is spared what `torch.compiler.disable` costs.
+    """
+    disabled = torch.compiler.disable(method)
+
+    @functools.wraps(method)
+    def either(*args: Any, **kwargs: Any) -> Any:
+        return (disabled if torch.compiler.is_compiling() else method)(*args, **kwargs)
+
+    return either  # type: ignore[return-value]
 
 
 class Memory(nn.Module):
@@ -119,9 +139,7 @@ class Memory(nn.Module):
         settings = ", ".join(f"{name}={value}" for name, value in self._settings().items())
         return f"{settings}, filled={len(self)} ({len(self) / self.capacity:.0%})"
 
-    # The number of slots and misses depends on the data, which a compiled graph cannot hold: a compiled training step
-    # breaks here, runs the memory as it is, and goes on compiled. Gradients flow through as ever.
-    @torch.compiler.disable
+    @apart
     def forward(self, query: Tensor, exclude: Tensor | None = None) -> Recall:
         """Finds the k neighbours of each query.
 
@@ -139,19 +157,20 @@ class Memory(nn.Module):
         if exclude is not None:
             check_ids("exclude", exclude, leading, at_least=-1)
             exclude = exclude.to(self.values)
-        units, slots, similarities, values, weights = Neighbours.apply(
-            query.to(self.keys.dtype).reshape(-1, self.key_size),
-            None if exclude is None else exclude.reshape(-1),
-            self,
-        )
-        if len(leading) != 1:
+        query = query.to(self.keys.dtype)
+        if len(leading) == 1:
+            units, slots, similarities, values, weights = neighbours(query, exclude, self)
+        else:
+            units, slots, similarities, values, weights = neighbours(
+                query.reshape(-1, self.key_size), None if exclude is None else exclude.reshape(-1), self
+            )
             units = units.view(*leading, self.key_size)
             slots, similarities, values, weights = (
                 tensor.view(*leading, self.k) for tensor in (slots, similarities, values, weights)
             )
         return Recall(units, slots, similarities, values, weights, exclude, memory=self, version=self.histories.version)
 
-    @torch.compiler.disable
+    @apart
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """The margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
 
@@ -175,12 +194,9 @@ class Memory(nn.Module):
         of_recall = recall.similarities, recall.query, recall.values, recall.exclude
         parts = _rows(leading, *of_recall, target.to(self.values), mask)
         native = usable(self) and recall.similarities.dtype == torch.float32
-        margin_loss: Any = native_rules.MarginLoss.apply if native else rules.margin_loss
-        loss: Tensor = margin_loss(*parts, self)
-        return loss
+        return (native_rules if native else rules).margin_loss(*parts, self)
 
-    @torch.compiler.disable
-    @torch.no_grad()
+    @apart
     def update(
         self,
         recall: Recall,
@@ -209,7 +225,7 @@ class Memory(nn.Module):
             check_ids("source", source, leading, at_least=-1)
             source = source.to(self.values)
         check_mask(mask, leading)
-        nearest, answer = recall.slots[..., 0], recall.value
+        nearest, answer = recall.slots.select(-1, 0), recall.values.select(-1, 0)
         parts = _rows(leading, recall.query.detach(), nearest, answer, target.to(self.values), source)
         if mask is not None:
             mask = mask.to(self.values.device).reshape(-1)

@@ -38,6 +38,12 @@ class Slots(NamedTuple):
     fields: tuple[int, int, int, int] | None
 
 
+def tensors_of(memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys, values and sources. As the memory's attributes they are ten times as slow: nn.Module takes its time."""
+    buffers: dict[str, Any] = memory._buffers
+    return buffers["keys"], buffers["values"], buffers["sources"]
+
+
 def slots_of(memory: Memory) -> tuple[int, int, int, int] | None:
     """What the extension takes for a memory's slots (keys, values, sources, key_size).
 
@@ -45,8 +51,7 @@ def slots_of(memory: Memory) -> tuple[int, int, int, int] | None:
     out is kept, since every step asks several times; a tensor put in the place of another is noticed.
     """
     known = memory.known_slots
-    buffers: dict[str, Any] = memory._buffers  # not memory.keys: nn.Module takes its time for that
-    keys, values, sources = buffers["keys"], buffers["values"], buffers["sources"]
+    keys, values, sources = tensors_of(memory)
     if known is not None and known.keys is keys and known.values is values and known.sources is sources:
         fields = known.fields
         if fields is None or fields[:3] == (keys.data_ptr(), values.data_ptr(), sources.data_ptr()):
@@ -65,8 +70,8 @@ def usable(memory: Memory) -> bool:
 
 
 def fields_of(memory: Memory) -> tuple[int, int, int, int]:
-    """What `slots_of` finds, where it is known that the extension can work on this memory."""
-    fields = slots_of(memory)
+    """What `slots_of` found when `usable` was asked last."""
+    fields = slots_of(memory) if memory.known_slots is None else memory.known_slots.fields
     if fields is None:
         raise RuntimeError("The C++ extension cannot work on this memory; ask usable(memory) first.")
     return fields

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rarecall.checks import check_finite, check_room
-from rarecall.native import fields_of, loaded, pointer
+from rarecall.native import fields_of, loaded, pointer, tensors_of
 from rarecall.newest import NO_CHAINS
 
 if TYPE_CHECKING:
@@ -49,8 +49,17 @@ def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory)
     return slots, similarities, values, weights
 
 
+def margin_loss(similarities: Tensor, units: Tensor, *others: Any) -> Tensor:
+    """See `rules.margin_loss`, whose arguments it has."""
+    if torch.is_grad_enabled() and (similarities.requires_grad or units.requires_grad):
+        with_gradient: Tensor = MarginLoss.apply(similarities, units, *others)
+        return with_gradient
+    total, count, _ = _margin_loss(similarities, units, *others)
+    return torch.scalar_tensor(total / count)
+
+
 class MarginLoss(torch.autograd.Function):
-    """See `rules.margin_loss`."""
+    """`margin_loss` with its gradient."""
 
     @staticmethod
     def forward(
@@ -65,21 +74,12 @@ class MarginLoss(torch.autograd.Function):
     ) -> Tensor:
         """The loss, a scalar."""
         (n, k), key_size = similarities.shape, memory.key_size
-        similarities, units, values = similarities.contiguous(), units.contiguous(), values.contiguous()
-        exclude, target, mask = _contiguous(exclude), target.contiguous(), _contiguous(mask)
         columns, slopes, positives = torch.empty(n, 2, dtype=torch.int64), torch.empty(n), torch.empty(n, key_size)
-        asked = (
-            *(pointer(units, n, key_size), pointer(similarities, n, k), pointer(values, n, k), _optional(exclude, n)),
-            *(n, k, pointer(target, n), _optional(mask, n)),
-        )
         kept = (columns.data_ptr(), slopes.data_ptr(), positives.data_ptr())
-        native, slots = loaded(), fields_of(memory)
-        total, count, newest = native.margin_loss(*slots, *asked, NO_CHAINS, memory.margin, *kept)
-        if newest < 0:  # a query has no right neighbour
-            total, count, newest = native.margin_loss(*slots, *asked, memory.chains.fields, memory.margin, *kept)
+        total, ctx.count, ctx.newest = _margin_loss(similarities, units, values, exclude, target, mask, memory, kept)
         ctx.save_for_backward(columns, slopes, positives)
-        ctx.shape, ctx.count, ctx.newest = (n, k, key_size), max(count, 1), newest
-        return torch.tensor(total / ctx.count)
+        ctx.shape = n, k, key_size
+        return torch.scalar_tensor(total / ctx.count)
 
     @staticmethod
     @once_differentiable
@@ -97,6 +97,35 @@ class MarginLoss(torch.autograd.Function):
             0 if units is None else units.data_ptr(),
         )
         return similarities, units, None, None, None, None, None
+
+
+def _margin_loss(
+    similarities: Tensor,
+    units: Tensor,
+    values: Tensor,
+    exclude: Tensor | None,
+    target: Tensor,
+    mask: Tensor | None,
+    memory: Memory,
+    kept: tuple[int, int, int] = (0, 0, 0),
+) -> tuple[float, int, int]:
+    """The sum of the losses, of how many queries (but at least 1), and how many of these have no right neighbour.
+
+    Args:
+        kept: where to keep what the gradient needs, the fields of Kept in native/margin.h; 0 for nowhere.
+    """
+    (n, k), key_size = similarities.shape, memory.key_size
+    similarities, units, values = similarities.contiguous(), units.contiguous(), values.contiguous()
+    exclude, target, mask = _contiguous(exclude), target.contiguous(), _contiguous(mask)
+    asked = (
+        *(pointer(units, n, key_size), pointer(similarities, n, k), pointer(values, n, k), _optional(exclude, n)),
+        *(n, k, pointer(target, n), _optional(mask, n)),
+    )
+    native, slots = loaded(), fields_of(memory)
+    total, count, newest = native.margin_loss(*slots, *asked, NO_CHAINS, memory.margin, *kept)
+    if newest < 0:  # a query has no right neighbour
+        total, count, newest = native.margin_loss(*slots, *asked, memory.chains.fields, memory.margin, *kept)
+    return total, max(count, 1), newest
 
 
 def update(
@@ -129,7 +158,7 @@ def update(
     )
     check_room(missed, memory.capacity, zeros)
     clock.ticked(*ticked)
-    torch.autograd.graph.increment_version((memory.keys, memory.values, memory.sources))
+    torch.autograd.graph.increment_version(tensors_of(memory))
     if chains is not None:
         chains.follow(memory)
     if count < n:

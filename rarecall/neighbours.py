@@ -35,9 +35,7 @@ class Neighbours(torch.autograd.Function):
         ctx: Any, query: Tensor, exclude: Tensor | None, memory: Memory
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """query: (n, key_size) -> the same of length 1; slots, similarities, values, weights, each (n, k)."""
-        by = native_rules if usable(memory) else rules
-        units, inverse_lengths = by.normalise(query)
-        slots, similarities, values, weights = memory.search.neighbours(memory, units, exclude)
+        (units, inverse_lengths), (slots, similarities, values, weights) = _search(query, exclude, memory)
         ctx.mark_non_differentiable(slots, values)
         ctx.set_materialize_grads(False)
         if ctx.needs_input_grad[0]:
@@ -61,6 +59,22 @@ class Neighbours(torch.autograd.Function):
         of = (of_units, of_similarities, of_weights)
         gradient: Tensor = by_slot(ctx.saved_tensors, of, ctx.inverse_temperature)
         return gradient, None, None
+
+
+def neighbours(query: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What `Neighbours` computes; where no gradient can be asked for, without room for one."""
+    if query.requires_grad and torch.is_grad_enabled():
+        with_gradient: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = Neighbours.apply(query, exclude, memory)
+        return with_gradient
+    (units, _), found = _search(query, exclude, memory)
+    return units, *found
+
+
+def _search(
+    query: Tensor, exclude: Tensor | None, memory: Memory
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
+    units, inverse_lengths = (native_rules if usable(memory) else rules).normalise(query)
+    return (units, inverse_lengths), memory.search.neighbours(memory, units, exclude)
 
 
 class Histories:

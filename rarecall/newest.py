@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rarecall.native import loaded, pointer
+from rarecall.native import loaded, pointer, tensors_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -71,4 +71,5 @@ class Chains:
 
 def _state(memory: Memory) -> tuple[int, int]:
     """Where the values are, and how often they were written to."""
-    return memory.values.data_ptr(), 0 if memory.values.is_inference() else memory.values._version
+    _, values, _ = tensors_of(memory)
+    return values.data_ptr(), 0 if values.is_inference() else values._version

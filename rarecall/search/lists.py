@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rarecall.native import loaded, pointer
+from rarecall.native import loaded, pointer, tensors_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -84,7 +84,8 @@ class Lists:
         self._places = state
         self.last: tuple[Tensor, Tensor | None] | None = None
         self.probes = int(learnt[1])
-        self._where = [tensor.data_ptr() for tensor in self._tensors(memory)]
+        self._where = self._addresses(memory)
+        self._counts = not any(tensor.is_inference() for tensor in (*tensors_of(memory), state.places))
         width = -(-memory.key_size // 32) * 32
         bits = 128 if width <= 128 else 256
 
@@ -103,7 +104,8 @@ class Lists:
         self.sums = torch.empty(lists, width, dtype=torch.int32)
         for tensor in (*self.at, self.rests, self.slots, *self.centres, self.sums):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
-        self._native.large_pages(memory.keys.data_ptr(), memory.keys.nbytes, True)
+        for tensor in (memory.keys, memory.values):
+            self._native.large_pages(tensor.data_ptr(), tensor.nbytes, True)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
         tensors = (*self.at, self.rests, self.slots, *of_places, self.sums, *self.centres, state.counts, *learnt)
         self._fields = (
@@ -126,18 +128,18 @@ class Lists:
 
     def is_of(self, memory: Memory) -> bool:
         """Whether these are the lists of the keys as they are now."""
-        return self.can_follow(memory) and self._written == self._versions(memory)
+        return self.can_follow(memory) and self._written == self._version(memory)
 
     def can_follow(self, memory: Memory) -> bool:
         """Whether the tensors are still the same, so that `change` is enough."""
-        return self._where == [tensor.data_ptr() for tensor in self._tensors(memory)]
+        return self._where == self._addresses(memory)
 
     def change(self, memory: Memory, slots: Tensor) -> None:
         """Takes up the keys of `slots` ((n,) int64, distinct) as they are now."""
         slots = slots.contiguous()
-        n = len(slots)
+        n = slots.shape[0]
         self.keys: int = self._native.lists_change(self._fields, pointer(slots, n), n, torch.get_num_threads())
-        self._written = self._versions(memory)
+        self._written = self._version(memory)
 
     def recall(
         self, query: Tensor, k: int, exclude: Tensor | None, inverse_temperature: float, probes: int
@@ -183,11 +185,16 @@ class Lists:
             torch.get_num_threads(),
         )
 
-    def _tensors(self, memory: Memory) -> tuple[Tensor, ...]:
-        of_memory = memory._buffers  # its attributes are ten times as slow
-        tensors = of_memory["keys"], of_memory["values"], of_memory["sources"], self._places._buffers["places"]
-        return cast(tuple[Tensor, ...], tensors)
+    def _addresses(self, memory: Memory) -> tuple[int, ...]:
+        keys, values, sources = tensors_of(memory)
+        places: Any = self._places._buffers["places"]
+        return keys.data_ptr(), values.data_ptr(), sources.data_ptr(), places.data_ptr()
 
-    def _versions(self, memory: Memory) -> list[int]:
-        """How often torch wrote to each of the tensors; the extension's own writes do not count."""
-        return [0 if tensor.is_inference() else tensor._version for tensor in self._tensors(memory)]
+    def _version(self, memory: Memory) -> int:
+        """How often torch wrote to the tensors, where it counts; the extension's own writes do not count."""
+        if not self._counts:
+            return 0
+        keys, values, sources = tensors_of(memory)
+        places: Any = self._places._buffers["places"]
+        version: int = keys._version + values._version + sources._version + places._version
+        return version
