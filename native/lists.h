@@ -23,6 +23,7 @@
 // As in rarecall.search.lists.
 constexpr int BLOCK = 32;             // places of a block
 constexpr int SHORTEST = 12;          // a list of fewer keys is given up
+constexpr int NEAR = 2;               // lists that are kept of a query
 constexpr int RANK_BINS = 80;         // four to each doubling
 constexpr int64_t ALL = 2147483647;   // as lists to read: all keys, in order
 
@@ -52,6 +53,7 @@ struct Lists {
     // and the centre that follows from it.
     int32_t *head, *length, *sums;
     Codes centres;
+    int32_t *near;    // the lists nearest to queries, NEAR of each; see lists_change
     int32_t *counts;  // what `Count` names
     // How often of late the nearest key was in a list of each rank, (RANK_BINS,); how many lists are to be read, and the
     // queries of all updates so far.
@@ -64,15 +66,18 @@ struct Lists {
 enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED, UNTENDED };
 
 // Takes up the keys of n distinct slots as they are now: written, moved or emptied. Returns how many are in lists.
-int64_t lists_change(const Lists &, const int64_t *slots, int64_t n, int threads);
+// An update writes queries, or moves keys towards them: their lists are among those nearest to the queries that were asked
+// since the last change, or are those that they are in. Where these `near` lists are known, no others are looked at, which
+// costs the same in a memory of any size; where they are not, near is 0.
+int64_t lists_change(const Lists &, const int64_t *slots, int64_t n, int64_t near, int threads);
 
 // Makes codes, slots, sums and centres anew, from the keys and all that says where they are.
 void lists_restore(const Lists &, int threads);
 
 // The nearest of the keys in the `probes` nearest lists (in more, where these hold less than k), sorted and weighed.
-// exclude: (n,) or null.
+// exclude: (n,) or null. near: where to write the queries' nearest lists, or null.
 void lists_recall(const Lists &, const float *queries, int64_t n, const int64_t *exclude, int probes,
-                  float inverse_temperature, int threads, const Neighbours &);
+                  float inverse_temperature, int threads, int32_t *near, const Neighbours &);
 
 // Asks some of the n queries of an update again, of all keys, and counts how many lists each would have had to read to find
 // the nearest. Returns how many lists are to be read, so that this share of queries finds it; ALL where that is too many.

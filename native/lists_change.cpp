@@ -56,7 +56,10 @@ public:
     Changer(const Lists &from, int most_threads)
         : lists(from), counts(from.counts), width(from.width), threads(most_threads), all(finders(most_threads)) {}
 
-    void change(const int64_t *changed, int64_t n) {
+    void change(const int64_t *changed, int64_t n, int64_t near_count) {
+        near.assign(lists.near, lists.near + near_count);
+        std::sort(near.begin(), near.end());
+        near.erase(std::unique(near.begin(), near.end()), near.end());
         // A small memory grows in small parts, so that no key meets lists that are much out of date.
         for (int64_t start = 0, part; start < n; start += part) {
             const int64_t before = counts[FILLED];
@@ -73,6 +76,7 @@ public:
                 const float *key = lists.keys + moving[i] * lists.key_size;
                 moved.scales[i] = quantise(key, lists.key_size, width, &moved.codes[i * width]);
             });
+            near.clear();  // others may have their numbers from now on
             // Centres move most while the memory grows.
             const int64_t grown = std::max<int64_t>(counts[FILLED] - before, 0);
             counts[UNTENDED] += static_cast<int32_t>(GROWTH * grown + part);
@@ -111,6 +115,8 @@ private:
     // Slots that look for a list, their codes, and what they find.
     std::vector<int32_t> moving, nearest;
     Keys moved;
+    // The lists they may find; none where all are to be looked at.
+    std::vector<int32_t> near;
     // Lists whose centres are to be made anew; that may be too short; that were cut since `nearest` was found.
     std::vector<int32_t> stale, shortened, cut;
 
@@ -124,7 +130,12 @@ private:
         parallel((n + TILE - 1) / TILE, n >= SHARE ? threads : 1, [&](int64_t tile, int thread) {
             const int64_t first = tile * TILE, end = std::min(n, first + TILE);
             for (int64_t i = first; i < end; i++) load(i);
-            nearest_lists(&all[thread * TILE], moved, first, end, &nearest[first]);
+            Finder *const own = &all[thread * TILE];
+            if (near.empty()) return nearest_lists(own, moved, first, end, &nearest[first]);
+            for (int64_t i = first; i < end; i++) {
+                own->ask(&moved.codes[i * width], moved.scales[i]);
+                nearest[i] = own->nearest_of(lists, near);
+            }
         });
         cut.clear();
         for (int64_t i = 0; i < n; i++) {
@@ -257,7 +268,7 @@ private:
         const auto n = static_cast<int>(last - first);
         std::fill(out, out + n, -1);
         if (counts[LISTS] == 0) return;
-        for (int i = 0; i < n; i++) own[i].ask(lists, &keys.codes[(first + i) * width], keys.scales[first + i]);
+        for (int i = 0; i < n; i++) own[i].ask(&keys.codes[(first + i) * width], keys.scales[first + i]);
         Finder::meet_centres(lists, own, n);
         for (int i = 0; i < n; i++) {
             own[i].nearest_lists(lists, 1);
@@ -453,8 +464,8 @@ private:
 
 }  // namespace
 
-int64_t lists_change(const Lists &lists, const int64_t *slots, int64_t n, int threads) {
-    Changer(lists, threads).change(slots, n);
+int64_t lists_change(const Lists &lists, const int64_t *slots, int64_t n, int64_t near, int threads) {
+    Changer(lists, threads).change(slots, n, near);
     return lists.counts[FILLED];
 }
 

@@ -70,13 +70,12 @@ void Finder::ask(const Lists &lists, const float *vector, int64_t excluded) {
     exclude = excluded;
     const float its_scale = quantise(vector, lists.key_size, lists.width, own_code.data());
     quantise_rest(vector, lists.key_size, lists.width, own_code.data(), its_scale, own_rest.data());
-    ask(lists, own_code.data(), its_scale);
+    ask(own_code.data(), its_scale);
 }
 
-void Finder::ask(const Lists &lists, const int8_t *of, float its_scale) {
+void Finder::ask(const int8_t *of, float its_scale) {
     code = of;
     scale = its_scale;
-    costs.set(lists, code);
 }
 
 void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
@@ -84,6 +83,7 @@ void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
     const uint8_t *costs[TILE];
     uint8_t *out[TILE];
     for (int i = 0; i < n; i++) {
+        asked[i].costs.set(lists, asked[i].code);
         asked[i].to_centres.resize(blocks * BLOCK);
         costs[i] = asked[i].costs.costs.data();
         out[i] = asked[i].to_centres.data();
@@ -107,6 +107,12 @@ void Finder::nearest_lists(const Lists &lists, int64_t count) {
     count = std::min(count, found);
     std::partial_sort(order.begin(), order.begin() + count, order.end());
     order.resize(count);
+}
+
+int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some) {
+    places = some;
+    score_places(lists, lists.centres);
+    return places[std::max_element(similarities.begin(), similarities.end()) - similarities.begin()];
 }
 
 void Finder::find(const Lists &lists, int k, int64_t probes) {
@@ -257,7 +263,9 @@ void Finder::score_all(const Lists &lists) {
     int64_t start = 0;
     for (const auto &[block, rows] : pieces) {
         const int64_t place = static_cast<int64_t>(block) * BLOCK;
-        prefetch(lists.rests + place * width, rows * width);  // of which most are read next
+        // What is read next of most of them.
+        prefetch(lists.rests + place * width, rows * width);
+        for (int i = 0; i < rows; i++) __builtin_prefetch(lists.values + lists.slots[place + i]);
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
         std::iota(&places[start], &places[start] + rows, block * BLOCK);
@@ -315,7 +323,7 @@ std::vector<Finder> &finders(int threads) {
 }
 
 void lists_recall(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, int probes,
-                  float inverse_temperature, int threads, const Neighbours &neighbours) {
+                  float inverse_temperature, int threads, int32_t *near, const Neighbours &neighbours) {
     const int k = static_cast<int>(neighbours.k);
     threads = n >= SHARE ? threads : 1;
     auto &all = finders(threads);
@@ -326,7 +334,11 @@ void lists_recall(const Lists &lists, const float *queries, int64_t n, const int
         for (int i = 0; i < here; i++)
             own[i].ask(lists, queries + (first + i) * lists.key_size, exclude ? exclude[first + i] : -1);
         Finder::meet_centres(lists, own, here);
-        for (int i = 0; i < here; i++) own[i].find(lists, k, probes);
+        for (int i = 0; i < here; i++) {
+            own[i].find(lists, k, probes);
+            for (int j = 0; near && j < NEAR; j++)
+                near[NEAR * (first + i) + j] = own[i].order[std::min<size_t>(j, own[i].order.size() - 1)].id;
+        }
         for (int i = 0; i < here; i++)
             neighbours.set(first + i, own[i].read(lists, k), lists.values, inverse_temperature);
     });

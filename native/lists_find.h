@@ -42,13 +42,16 @@ public:
 
     // What is looked for from now on: a vector, or a code.
     void ask(const Lists &, const float *vector, int64_t excluded);
-    void ask(const Lists &, const int8_t *of, float its_scale);
+    void ask(const int8_t *of, float its_scale);
 
     // Compares n queries, at most TILE, with all centres, by sign codes. To be called first after asking: codes that are
     // read once for several queries cost half.
     static void meet_centres(const Lists &, Finder *, int n);
 
     void nearest_lists(const Lists &, int64_t count);
+
+    // The nearest of these lists; centres need not have been met.
+    int32_t nearest_of(const Lists &, const std::vector<int32_t> &some);
 
     // Finds what to read: the `probes` nearest lists, and more of them until they hold k keys. It is on its way then.
     void find(const Lists &, int k, int64_t probes);

@@ -27,11 +27,11 @@ bool read(PyObject *fields, Lists &lists) {
 PyObject *change(PyObject *, PyObject *args) {
     PyObject *fields;
     unsigned long long slots;
-    long long n;
+    long long n, near;
     int threads;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLi", &fields, &slots, &n, &threads) || !read(fields, lists)) return nullptr;
-    return compute([&] { return lists_change(lists, pointer<int64_t>(slots), n, threads); });
+    if (!PyArg_ParseTuple(args, "OKLLi", &fields, &slots, &n, &near, &threads) || !read(fields, lists)) return nullptr;
+    return compute([&] { return lists_change(lists, pointer<int64_t>(slots), n, near, threads); });
 }
 
 PyObject *restore(PyObject *, PyObject *args) {
@@ -44,20 +44,20 @@ PyObject *restore(PyObject *, PyObject *args) {
 
 PyObject *recall(PyObject *, PyObject *args) {
     PyObject *fields;
-    unsigned long long queries, exclude, slots, similarities, values, weights;
+    unsigned long long queries, exclude, near, slots, similarities, values, weights;
     long long n, k;
     int probes, threads;
     float inverse_temperature;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLKifiKKKKL", &fields, &queries, &n, &exclude, &probes, &inverse_temperature, &threads,
-                          &slots, &similarities, &values, &weights, &k) ||
+    if (!PyArg_ParseTuple(args, "OKLKifiKKKKKL", &fields, &queries, &n, &exclude, &probes, &inverse_temperature, &threads,
+                          &near, &slots, &similarities, &values, &weights, &k) ||
         !read(fields, lists))
         return nullptr;
     const Neighbours neighbours{pointer<int64_t>(slots), pointer<float>(similarities), pointer<int64_t>(values),
                                 pointer<float>(weights), k};
     return compute([&] {
         lists_recall(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), probes, inverse_temperature, threads,
-                     neighbours);
+                     pointer<int32_t>(near), neighbours);
     });
 }
 

@@ -138,7 +138,7 @@ def update(
 ) -> tuple[int, int, int, tuple[int, int, int, int, int]]: ...
 
 # The first argument of these is a tuple: the fields of Lists, in order.
-def lists_change(fields: tuple[int, ...], slots: int, n: int, threads: int, /) -> int: ...
+def lists_change(fields: tuple[int, ...], slots: int, n: int, near: int, threads: int, /) -> int: ...
 def lists_restore(fields: tuple[int, ...], threads: int, /) -> None: ...
 def lists_recall(
     fields: tuple[int, ...],
@@ -148,6 +148,7 @@ def lists_recall(
     probes: int,
     inverse_temperature: float,
     threads: int,
+    near: int,
     slots: int,
     similarities: int,
     values: int,

@@ -233,7 +233,7 @@ class Memory(nn.Module):
         update: Any = native_rules.update if usable(self) else rules.update
         touched = update(self, *parts, generator)
         self.histories.version += 1
-        self.search.changed(self, touched)
+        self.search.updated(self, touched)
 
     @torch.no_grad()
     def forget(

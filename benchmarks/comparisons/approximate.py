@@ -74,8 +74,9 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                 with watch.time("update"):
                     memory.update(recall, target)
                 slots = (memory.clock.touched == memory.clock.now).nonzero().squeeze(1)
+                search(memory, query, k, None)
                 with watch.time("changed"):  # once more, to know its share
-                    search.changed(memory, slots)
+                    search.updated(memory, slots)
                 for peer, index in peers.items():
                     with watch.time(f"{peer} search"):
                         index.search(query.numpy())

@@ -54,8 +54,9 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                         memory.loss(recall, target)
                         memory.update(recall, target)
                     slots = (memory.clock.touched == memory.clock.now).nonzero().squeeze(1)
+                    memory.search(memory, query, k, None)
                     with watch.time(f"{size} changed"):  # once more, to know its share
-                        memory.search.changed(memory, slots)
+                        memory.search.updated(memory, slots)
                     progress.update()
                 begin += batch
             for size, (_, memory) in memories.items():

@@ -102,6 +102,12 @@ class AutoSearch(Search):
         return None if lists.probes == ALL else lists
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
+        self._follow(memory, slots, by_update=False)
+
+    def updated(self, memory: Memory, slots: Tensor) -> None:
+        self._follow(memory, slots, by_update=True)
+
+    def _follow(self, memory: Memory, slots: Tensor, by_update: bool) -> None:
         lists = self._lists
         if lists is None or not lists.can_follow(memory):
             if memory.capacity <= SMALL or not usable(memory):
@@ -109,7 +115,7 @@ class AutoSearch(Search):
                 return
             lists = self._made(memory, changed=slots)
         lists.learn(self.recall)
-        lists.change(memory, slots)
+        lists.change(memory, slots, by_update)
         exact = self.exact
         if lists.keys <= SMALL or lists.probes == ALL:
             exact.changed(memory, slots)

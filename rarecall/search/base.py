@@ -59,6 +59,13 @@ class Search(nn.Module):
     def changed(self, memory: Memory, slots: Tensor) -> None:
         """Is called when the keys in `slots` ((n,) int64, distinct) were written, moved or emptied."""
 
+    def updated(self, memory: Memory, slots: Tensor) -> None:
+        """Is called instead after an update: each key in `slots` is a query now, or has moved towards one.
+
+        It is a query that this search was asked for after the last change.
+        """
+        self.changed(memory, slots)
+
     def loaded(self, memory: Memory) -> None:
         """Is called when the memory's state was loaded; a search that keeps more than buffers makes it anew here."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32  # places of a block
 SHORTEST = 12  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
+NEAR, MOST_NEAR = 2, 1024  # lists that are kept of a query, and of all queries since the last change
 BINS = 80  # in which the ranks of lists are counted
 ALL = 2**31 - 1  # as lists to read: all keys, in order. Half of them here and there would cost as much.
 
@@ -102,12 +103,14 @@ class Lists:
         self.rests = torch.empty_like(self.at.codes)
         self.slots = torch.empty(blocks * BLOCK, dtype=torch.int32)
         self.sums = torch.empty(lists, width, dtype=torch.int32)
+        self.near = torch.zeros(MOST_NEAR, dtype=torch.int32)
+        self._near = 0  # how many of these there are; where there would be more, the nearest lists are not known
         for tensor in (*self.at, self.rests, self.slots, *self.centres, self.sums):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
         for tensor in (memory.keys, memory.values):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, True)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
-        tensors = (*self.at, self.rests, self.slots, *of_places, self.sums, *self.centres, state.counts, *learnt)
+        tensors = (*self.at, self.rests, self.slots, *of_places, self.sums, *self.centres, self.near, state.counts, *learnt)
         self._fields = (
             *(memory.key_size, width, bits, memory.capacity, blocks, lists),
             pointer(memory.keys, memory.capacity, memory.key_size),
@@ -134,11 +137,17 @@ class Lists:
         """Whether the tensors are still the same, so that `change` is enough."""
         return self._where == self._addresses(memory)
 
-    def change(self, memory: Memory, slots: Tensor) -> None:
-        """Takes up the keys of `slots` ((n,) int64, distinct) as they are now."""
+    def change(self, memory: Memory, slots: Tensor, by_update: bool = False) -> None:
+        """Takes up the keys of `slots` ((n,) int64, distinct) as they are now.
+
+        Args:
+            by_update: whether each is a query that was asked since the last change, or has moved towards one.
+        """
         slots = slots.contiguous()
         n = slots.shape[0]
-        self.keys: int = self._native.lists_change(self._fields, pointer(slots, n), n, torch.get_num_threads())
+        near = self._near if by_update and self._near <= MOST_NEAR else 0
+        self.keys: int = self._native.lists_change(self._fields, pointer(slots, n), n, near, torch.get_num_threads())
+        self._near = 0
         self._written = self._version(memory)
 
     def recall(
@@ -150,6 +159,8 @@ class Lists:
         similarities, weights = torch.empty(n, k), torch.empty(n, k)
         query = query.contiguous()
         exclude = None if exclude is None else exclude.contiguous()
+        near = self._near
+        self._near = near + NEAR * n
         self._native.lists_recall(
             self._fields,
             pointer(query, n, key_size),
@@ -158,6 +169,7 @@ class Lists:
             probes,
             inverse_temperature,
             torch.get_num_threads(),
+            self.near.data_ptr() + 4 * near if self._near <= MOST_NEAR else 0,
             *(slots.data_ptr(), similarities.data_ptr(), values.data_ptr(), weights.data_ptr()),
             k,
         )
