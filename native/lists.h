@@ -5,7 +5,7 @@
 // compares itself with all centres, several queries at once, by their sign codes and then by the int8 codes of the best;
 // then with the keys in the lists of the nearest: where there are many by sign codes first, and by the int8 codes of the
 // best. Of the k best, 8 more bits of each number are read, which stand beside: so their similarities are true to about
-// 1e-5, and no key is read from its slot, which would cost more than all else.
+// 1e-5, and nothing is read from their slots, which would cost more than all else.
 //
 // There is no level above the lists, though the centres are what grows with the memory: a third of a nanosecond for each.
 // Where keys stand around many centres that have nothing in common, groups of lists have no more: to keep the nearest list
@@ -41,10 +41,11 @@ struct Lists {
     // The memory's own.
     const float *keys;
     const int64_t *values, *sources;
-    // Of each place of a block: a key, what its code leaves of it (in 256ths of the scale), and its slot.
+    // Of each place of a block: a key, what its code leaves of it (in 256ths of the scale), its slot and the value in it.
     Codes at;
     int8_t *rests;
     int32_t *slots;
+    int64_t *held;
     // Of each slot: its place, block * BLOCK + row, or -1.
     int32_t *places;
     // Of each block: the next one of its list (-1 at the end), or of the free blocks; and its list, or -1.

@@ -38,17 +38,32 @@ float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code) {
 // Sums are of codes times this, so that every key has about the same weight in them, and all is exact.
 int32_t weight(float scale) { return static_cast<int32_t>(std::min(scale * WEIGHT, 255.0f) + 0.5f); }
 
+// What is at a place.
+struct Key {
+    const int8_t *code, *rest;
+    float scale;
+    int32_t slot;
+    int64_t value;
+};
+
 // Keys on their way from one list to another.
 struct Keys {
-    std::vector<int8_t> codes;
+    int64_t width = 0;
+    std::vector<int8_t> codes, rests;
     std::vector<float> scales;
     std::vector<int32_t> slots;
+    std::vector<int64_t> values;
 
-    void resize(int64_t n, int64_t width) {
+    void resize(int64_t n, int64_t of_width) {
+        width = of_width;
         codes.resize(n * width);
+        rests.resize(n * width);
         scales.resize(n);
         slots.resize(n);
+        values.resize(n);
     }
+
+    Key operator[](int64_t i) const { return {&codes[i * width], &rests[i * width], scales[i], slots[i], values[i]}; }
 };
 
 class Changer {
@@ -74,7 +89,10 @@ public:
             }
             join(true, [&](int64_t i) {
                 const float *key = lists.keys + moving[i] * lists.key_size;
-                moved.scales[i] = quantise(key, lists.key_size, width, &moved.codes[i * width]);
+                int8_t *const code = &moved.codes[i * width];
+                moved.scales[i] = quantise(key, lists.key_size, width, code);
+                quantise_rest(key, lists.key_size, width, code, moved.scales[i], &moved.rests[i * width]);
+                moved.values[i] = lists.values[moving[i]];
             });
             near.clear();  // others may have their numbers from now on
             // Centres move most while the memory grows.
@@ -91,9 +109,11 @@ public:
             for (int64_t slot = part * 4096; slot < std::min((part + 1) * 4096, lists.capacity); slot++) {
                 const int64_t place = lists.places[slot];
                 if (place < 0) continue;
+                const float *key = lists.keys + slot * lists.key_size;
                 lists.slots[place] = static_cast<int32_t>(slot);
-                lists.at.scales[place] = quantise(lists.keys + slot * lists.key_size, lists.key_size, width, code_at(place));
-                set_rest(place);
+                lists.held[place] = lists.values[slot];
+                lists.at.scales[place] = quantise(key, lists.key_size, width, code_at(place));
+                quantise_rest(key, lists.key_size, width, code_at(place), lists.at.scales[place], rest_at(place));
             }
         });
         // Lists whose sign codes stand together share bytes, and so a thread.
@@ -121,7 +141,7 @@ private:
     std::vector<int32_t> stale, shortened, cut;
 
     // Each of `moving` finds its list, all in parallel, as the lists are now; then each joins it, if it is not there.
-    // load(i) puts the code and scale of the i-th into `moved`; are_new: they are not those that are in its list.
+    // load(i) puts the i-th into `moved`; are_new: it is not what is in its list.
     template <typename Load>
     void join(bool are_new, const Load &load) {
         const auto n = static_cast<int64_t>(moving.size());
@@ -129,7 +149,10 @@ private:
         moved.resize(n, width);
         parallel((n + TILE - 1) / TILE, n >= SHARE ? threads : 1, [&](int64_t tile, int thread) {
             const int64_t first = tile * TILE, end = std::min(n, first + TILE);
-            for (int64_t i = first; i < end; i++) load(i);
+            for (int64_t i = first; i < end; i++) {
+                load(i);
+                moved.slots[i] = moving[i];
+            }
             Finder *const own = &all[thread * TILE];
             if (near.empty()) return nearest_lists(own, moved, first, end, &nearest[first]);
             for (int64_t i = first; i < end; i++) {
@@ -143,27 +166,40 @@ private:
             if (i + 1 < n) fetch(moving[i + 1], nearest[i + 1]);
             if (nearest[i] < 0 || std::find(cut.begin(), cut.end(), nearest[i]) != cut.end())
                 nearest_lists(all.data(), moved, i, i + 1, &nearest[i]);
-            const int8_t *code = &moved.codes[i * width];
+            const Key key = moved[i];
             const int32_t now = list_of(slot);
-            if (now < 0 || !stays(now, nearest[i], code, moved.scales[i])) {
+            if (now < 0 || !stays(now, nearest[i], key)) {
                 remove(slot);
-                add(nearest[i], slot, code, moved.scales[i]);
+                add(nearest[i], key);
             } else if (are_new) {
-                replace(slot, code, moved.scales[i]);
+                replace(key);
             }
         }
         refresh_stale();
     }
 
     int8_t *code_at(int64_t place) { return lists.at.codes + place * width; }
+    int8_t *rest_at(int64_t place) { return lists.rests + place * width; }
+    Key at(int64_t place) {
+        return {code_at(place), rest_at(place), lists.at.scales[place], lists.slots[place], lists.held[place]};
+    }
     int32_t *sum(int64_t list) { return lists.sums + list * width; }
     int32_t list_of(int32_t slot) const { return lists.places[slot] < 0 ? -1 : lists.owner[lists.places[slot] / BLOCK]; }
 
+    // What is needed to take a key out of its list and to put it into another.
     void fetch(int32_t slot, int32_t list) const {
+        auto fetch_place = [&](int64_t place) {
+            prefetch(lists.at.codes + place * width, width);
+            prefetch(lists.rests + place * width, width);
+            prefetch(lists.at.signs + place / BLOCK * BLOCK * lists.bits / 8, BLOCK * lists.bits / 8);
+        };
         const int32_t now = list_of(slot);
-        for (const int32_t each : {list, now})
-            if (each >= 0) prefetch(lists.sums + each * width, width * sizeof(int32_t));
-        if (now >= 0) prefetch(lists.at.codes + lists.places[slot] * width, width);
+        for (const int32_t each : {list, now}) {
+            if (each < 0) continue;
+            prefetch(lists.sums + each * width, width * sizeof(int32_t));
+            fetch_place(static_cast<int64_t>(lists.head[each]) * BLOCK + lists.length[each] % BLOCK);
+        }
+        if (now >= 0) fetch_place(lists.places[slot]);
     }
 
     void remove(int32_t slot) {
@@ -174,7 +210,7 @@ private:
         const int row = --lists.length[list] % BLOCK;
         const int64_t last = static_cast<int64_t>(lists.head[list]) * BLOCK + row;
         if (place != last) {
-            write(place, lists.slots[last], code_at(last), lists.at.scales[last]);
+            write(place, at(last));
             copy_signs(lists.at.signs, last, place);
         }
         lists.places[slot] = -1;
@@ -185,13 +221,13 @@ private:
     }
 
     // A key that changed, and stays in its list.
-    void replace(int32_t slot, const int8_t *code, float scale) {
-        const int64_t place = lists.places[slot];
+    void replace(const Key &key) {
+        const int64_t place = lists.places[key.slot];
         const int32_t list = lists.owner[place / BLOCK];
         kernels::add(sum(list), code_at(place), -weight(lists.at.scales[place]), width);
-        kernels::add(sum(list), code, weight(scale), width);
-        write(place, slot, code, scale);
-        set_signs(all[0], code, lists.at.signs, place);
+        kernels::add(sum(list), key.code, weight(key.scale), width);
+        write(place, key);
+        set_signs(all[0], key.code, lists.at.signs, place);
         stale.push_back(list);
     }
 
@@ -216,7 +252,7 @@ private:
                 int32_t found[TILE];
                 const int64_t end = std::min(n, first + TILE);
                 nearest_lists(all.data(), keys, first, end, found);
-                for (int64_t i = first; i < end; i++) add(found[i - first], keys.slots[i], &keys.codes[i * width], keys.scales[i]);
+                for (int64_t i = first; i < end; i++) add(found[i - first], keys[i]);
             }
             refresh_stale();
         }
@@ -243,9 +279,11 @@ private:
             left--;
         }
         join(false, [&](int64_t i) {
-            const int64_t place = lists.places[moving[i]];
-            std::memcpy(&moved.codes[i * width], code_at(place), width);
-            moved.scales[i] = lists.at.scales[place];
+            const Key key = at(lists.places[moving[i]]);
+            std::memcpy(&moved.codes[i * width], key.code, width);
+            std::memcpy(&moved.rests[i * width], key.rest, width);
+            moved.scales[i] = key.scale;
+            moved.values[i] = key.value;
         });
     }
 
@@ -277,12 +315,12 @@ private:
     }
 
     // Whether no other list is nearer to a key than its own; by sign codes alone, its own may have been overlooked.
-    bool stays(int32_t now, int32_t other, const int8_t *code, float scale) {
+    bool stays(int32_t now, int32_t other, const Key &key) {
         if (now == other) return true;
         const int32_t both[] = {now, other};
         int32_t dots[2 + 3];
-        kernels::dots(code, lists.centres.codes, both, 2, width, dots);
-        auto similarity = [&](int i) { return static_cast<float>(dots[i]) * (lists.centres.scales[both[i]] * scale); };
+        kernels::dots(key.code, lists.centres.codes, both, 2, width, dots);
+        auto similarity = [&](int i) { return static_cast<float>(dots[i]) * (lists.centres.scales[both[i]] * key.scale); };
         return similarity(0) >= similarity(1);
     }
 
@@ -332,18 +370,13 @@ private:
         *both = static_cast<uint8_t>((*both & ~(15 << shift_of(i))) | bits << shift_of(i));
     }
 
-    void write(int64_t place, int32_t slot, const int8_t *code, float scale) {
-        std::memcpy(code_at(place), code, width);
-        lists.at.scales[place] = scale;
-        lists.slots[place] = slot;
-        lists.places[slot] = static_cast<int32_t>(place);
-        set_rest(place);
-    }
-
-    // Of a key that changes soon too it is wrong, until that is taken up.
-    void set_rest(int64_t place) {
-        const float *key = lists.keys + lists.slots[place] * lists.key_size;
-        quantise_rest(key, lists.key_size, width, code_at(place), lists.at.scales[place], lists.rests + place * width);
+    void write(int64_t place, const Key &key) {
+        std::memcpy(code_at(place), key.code, width);
+        std::memcpy(rest_at(place), key.rest, width);
+        lists.at.scales[place] = key.scale;
+        lists.slots[place] = key.slot;
+        lists.held[place] = key.value;
+        lists.places[key.slot] = static_cast<int32_t>(place);
     }
 
     int32_t new_list() {
@@ -354,7 +387,7 @@ private:
         return list;
     }
 
-    void push(int32_t list, int32_t slot, const int8_t *code, float scale) {
+    void push(int32_t list, const Key &key) {
         const int row = lists.length[list]++ % BLOCK;
         if (row == 0) {
             int32_t block = counts[FREE_BLOCK];
@@ -368,9 +401,9 @@ private:
             lists.head[list] = block;
         }
         const int64_t place = static_cast<int64_t>(lists.head[list]) * BLOCK + row;
-        write(place, slot, code, scale);
-        set_signs(all[0], code, lists.at.signs, place);
-        kernels::add(sum(list), code, weight(scale), width);
+        write(place, key);
+        set_signs(all[0], key.code, lists.at.signs, place);
+        kernels::add(sum(list), key.code, weight(key.scale), width);
         counts[FILLED]++;
     }
 
@@ -382,9 +415,9 @@ private:
         counts[FREE_BLOCK] = block;
     }
 
-    void add(int32_t list, int32_t slot, const int8_t *code, float scale) {
+    void add(int32_t list, const Key &key) {
         if (list < 0) list = new_list();
-        push(list, slot, code, scale);
+        push(list, key);
         // There is room for as many lists as could ever be; only while short ones wait to be given up there is not.
         if (lists.length[list] > LONGEST && counts[LISTS] < lists.most_lists) {
             cut_in_two(list);
@@ -402,8 +435,10 @@ private:
             const int here = (n - start - 1) % BLOCK + 1;
             const int64_t place = static_cast<int64_t>(lists.head[list]) * BLOCK;
             std::memcpy(&keys.codes[start * width], code_at(place), here * width);
+            std::memcpy(&keys.rests[start * width], rest_at(place), here * width);
             std::memcpy(&keys.scales[start], lists.at.scales + place, here * sizeof(float));
             std::memcpy(&keys.slots[start], lists.slots + place, here * sizeof(int32_t));
+            std::memcpy(&keys.values[start], lists.held + place, here * sizeof(int64_t));
             free_head(list);
             start += here;
         }
@@ -455,7 +490,7 @@ private:
         }
         const int32_t other = new_list();
         for (int i = 0; i < n; i++)
-            push(second[i] ? other : list, keys.slots[i], &keys.codes[i * width], keys.scales[i]);
+            push(second[i] ? other : list, keys[i]);
         refresh(all[0], list);
         refresh(all[0], other);
         cut.push_back(list);

@@ -137,7 +137,6 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         if (are_few()) {
             prefetch(lists.at.codes + first * lists.width, rows * lists.width);
             prefetch(lists.at.scales + first, rows * sizeof(float));
-            prefetch(lists.slots + first, rows * sizeof(int32_t));
         } else {
             prefetch(lists.at.signs + first * lists.bits / 8, BLOCK * lists.bits / 8);
         }
@@ -149,8 +148,8 @@ Ranking &Finder::read(const Lists &lists, int k) {
     drop_excluded(lists);
     choose(k);
     score_rests(lists);
-    ranking.scored.clear();
-    for (size_t i = 0; i < places.size(); i++) ranking.scored.emplace_back(similarities[i], lists.slots[places[i]]);
+    ranking.clear();
+    for (size_t i = 0; i < places.size(); i++) ranking.add(similarities[i], lists.slots[places[i]], lists.held[places[i]]);
     return ranking;
 }
 
@@ -181,6 +180,7 @@ void Finder::score_rests(const Lists &lists) {
     for (const int32_t place : places) {
         prefetch(lists.rests + place * lists.width, lists.width);
         __builtin_prefetch(lists.slots + place);
+        __builtin_prefetch(lists.held + place);
     }
     dots.resize(3 * (n + 3));
     int32_t *const of_query = dots.data(), *const of_keys = of_query + n + 3, *const of_both = of_keys + n + 3;
@@ -265,7 +265,8 @@ void Finder::score_all(const Lists &lists) {
         const int64_t place = static_cast<int64_t>(block) * BLOCK;
         // What is read next of most of them.
         prefetch(lists.rests + place * width, rows * width);
-        for (int i = 0; i < rows; i++) __builtin_prefetch(lists.values + lists.slots[place + i]);
+        prefetch(lists.slots + place, rows * sizeof(int32_t));
+        prefetch(lists.held + place, rows * sizeof(int64_t));
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
         std::iota(&places[start], &places[start] + rows, block * BLOCK);
@@ -340,6 +341,6 @@ void lists_recall(const Lists &lists, const float *queries, int64_t n, const int
                 near[NEAR * (first + i) + j] = own[i].order[std::min<size_t>(j, own[i].order.size() - 1)].id;
         }
         for (int i = 0; i < here; i++)
-            neighbours.set(first + i, own[i].read(lists, k), lists.values, inverse_temperature);
+            neighbours.set(first + i, own[i].read(lists, k), inverse_temperature);
     });
 }

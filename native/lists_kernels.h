@@ -73,9 +73,9 @@ INLINE void add_loop(int32_t *sum, const int8_t *code, int32_t weight, int64_t w
 INLINE void rest_loop(const float *__restrict x, int64_t n, const int8_t *__restrict code, float factor,
                       int8_t *__restrict rest) {
     for (int64_t i = 0; i < n; i++) {
-        const float left = x[i] * factor - 256 * static_cast<float>(code[i]);
-        const float most = left > 127 ? 127.0f : left, within = most < -127 ? -127.0f : most;
-        rest[i] = static_cast<int8_t>(static_cast<int>(within + (within < 0 ? -0.5f : 0.5f)));
+        const float whole = x[i] * factor;
+        const int32_t left = static_cast<int32_t>(whole + (whole < 0 ? -0.5f : 0.5f)) - 256 * code[i];
+        rest[i] = static_cast<int8_t>(std::min(std::max(left, -127), 127));
     }
 }
 
@@ -295,7 +295,7 @@ inline int64_t within(const uint8_t *distance, int64_t n, int limit, int32_t *ou
 // sum += weight * code
 inline void add(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) { PICK(add, add_loop, sum, code, weight, width); }
 
-// rest = x * factor - 256 * code, rounded, all of them in [-127, 127]
+// rest = x * factor, rounded, - 256 * code, all of them in [-127, 127]
 inline void rest(const float *x, int64_t n, const int8_t *code, float factor, int8_t *rest) {
     PICK(rest, rest_loop, x, n, code, factor, rest);
 }

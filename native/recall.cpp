@@ -25,34 +25,35 @@ inline void prefetch(const float *key, int key_size) {
 
 // By the upper 24 bits of the similarity first, a byte at a time, which has no branches to guess; few are equal in these.
 void Ranking::sort() {
-    const size_t n = scored.size();
+    const size_t n = order.size();
     other.resize(n);
     for (int shift = 40; shift < 64; shift += 8) {
         uint32_t starts[257] = {};
-        for (const Scored &each : scored) starts[(each.order >> shift & 255) + 1]++;
+        for (const uint64_t each : order) starts[(each >> shift & 255) + 1]++;
         for (int digit = 0; digit < 255; digit++) starts[digit + 1] += starts[digit];
-        for (const Scored &each : scored) other[starts[each.order >> shift & 255]++] = each;
-        scored.swap(other);
+        for (const uint64_t each : order) other[starts[each >> shift & 255]++] = each;
+        order.swap(other);
     }
+    auto slot = [&](uint64_t each) { return found[each & 0xFFFFFFFFu].slot; };
+    auto before = [&](uint64_t a, uint64_t b) { return a >> 32 != b >> 32 ? a >> 32 < b >> 32 : slot(a) < slot(b); };
     for (size_t first = 0, last; first < n; first = last) {
-        for (last = first + 1; last < n && scored[last].order >> 40 == scored[first].order >> 40; last++) continue;
-        if (last > first + 1) std::sort(scored.begin() + first, scored.begin() + last);
+        for (last = first + 1; last < n && order[last] >> 40 == order[first] >> 40; last++) continue;
+        if (last > first + 1) std::sort(order.begin() + first, order.begin() + last, before);
     }
 }
 
-void Neighbours::set(int64_t row, Ranking &ranking, const int64_t *of_slots, float inverse_temperature) const {
-    const auto &scored = ranking.scored;
-    for (const Scored &each : scored) __builtin_prefetch(of_slots + each.slot());
+void Neighbours::set(int64_t row, Ranking &ranking, float inverse_temperature) const {
     ranking.sort();
-    const auto count = static_cast<int64_t>(scored.size());
+    const auto count = static_cast<int64_t>(ranking.order.size());
     int64_t *const its_slots = slots + row * k, *const its_values = values + row * k;
     float *const its_similarities = similarities + row * k, *const its_weights = weights + row * k;
     float sum = 0;
     for (int64_t j = 0; j < count; j++) {
-        its_slots[j] = scored[j].slot();
-        its_similarities[j] = scored[j].similarity();
-        its_values[j] = of_slots[its_slots[j]];
-        its_weights[j] = std::exp(inverse_temperature * (its_similarities[j] - its_similarities[0]));
+        const auto &[slot, value, similarity] = ranking.found[ranking.order[j] & 0xFFFFFFFFu];
+        its_slots[j] = slot;
+        its_similarities[j] = similarity;
+        its_values[j] = value;
+        its_weights[j] = std::exp(inverse_temperature * (similarity - its_similarities[0]));
         sum += its_weights[j];
     }
     for (int64_t j = 0; j < count; j++) its_weights[j] /= sum;
@@ -82,14 +83,14 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
             slots.push_back(slot);
         }
         const auto count = static_cast<int64_t>(slots.size());
-        ranking.scored.clear();
+        ranking.clear();
         for (int64_t j = 0; j < std::min<int64_t>(AHEAD, count); j++) prefetch(memory.keys + slots[j] * size, size);
         for (int64_t j = 0; j < count; j++) {
             if (j + AHEAD < count) prefetch(memory.keys + slots[j + AHEAD] * size, size);
             const float similarity = dot(queries + row * size, memory.keys + slots[j] * size, size);
-            ranking.scored.emplace_back(similarity, slots[j]);
+            ranking.add(similarity, slots[j], memory.values[slots[j]]);
         }
-        neighbours.set(row, ranking, memory.values, inverse_temperature);
+        neighbours.set(row, ranking, inverse_temperature);
     });
 }
 

@@ -12,38 +12,32 @@ struct Slots {
     int key_size;
 };
 
-// A slot and its similarity as one number, which is less for the one that comes first: of equally similar slots the
-// lowest. No memory has more than 2^31 slots.
-struct Scored {
-    uint64_t order;
-
-    Scored() = default;
-    Scored(float similarity, int64_t slot) {
-        uint32_t bits;
+// What was scored for a query; its room is used again for the next.
+class Ranking {
+public:
+    void clear() {
+        order.clear();
+        found.clear();
+    }
+    void add(float similarity, int64_t slot, int64_t value) {
         if (similarity == 0) similarity = 0;  // -0 is 0
+        uint32_t bits;
         std::memcpy(&bits, &similarity, sizeof bits);
         bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;  // falls as the similarity rises
-        order = uint64_t(bits) << 32 | static_cast<uint64_t>(slot);
+        order.push_back(uint64_t(bits) << 32 | found.size());
+        found.push_back({slot, value, similarity});
     }
-    int64_t slot() const { return static_cast<int64_t>(order & 0xFFFFFFFFu); }
-    float similarity() const {
-        uint32_t bits = static_cast<uint32_t>(order >> 32);
-        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;
-        float similarity;
-        std::memcpy(&similarity, &bits, sizeof bits);
-        return similarity;
-    }
-    bool operator<(const Scored &other) const { return order < other.order; }
-};
-
-// What was scored for a query; its room is used again for the next.
-struct Ranking {
-    std::vector<Scored> scored;
-
-    void sort();  // in ascending order: the nearest first
 
 private:
-    std::vector<Scored> other;
+    friend struct Neighbours;
+    struct Found {
+        int64_t slot, value;
+        float similarity;
+    };
+    std::vector<uint64_t> order, other;  // a similarity and a number in `found`
+    std::vector<Found> found;
+
+    void sort();  // the nearest first; of equally similar slots the lowest
 };
 
 // The neighbours of n queries, each k long: nearest first, of equals the lowest slot first, then -1 where there are fewer.
@@ -54,8 +48,8 @@ struct Neighbours {
     float *weights;       // 0
     int64_t k;
 
-    // Sorts and weighs what was scored for a query, at most k slots. of_slots: (capacity,), the values in memory.
-    void set(int64_t row, Ranking &, const int64_t *of_slots, float inverse_temperature) const;
+    // Sorts and weighs what was scored for a query, at most k slots.
+    void set(int64_t row, Ranking &, float inverse_temperature) const;
 };
 
 // Scores, sorts and weighs `found`, (n, m) with m at most k; -1 in it, empty slots and those founded by the source that the

@@ -26,6 +26,8 @@ void make(Plan &plan, const float *keys, int size, const Batch &batch) {
     new_keys.clear();
     for (int64_t i = 0; i < batch.n; i++)
         (batch.answers[i * batch.stride] == batch.targets[i] ? right : missed).push_back(i);
+    for (const int64_t i : right)
+        for (int j = 0; j < size; j += 16) __builtin_prefetch(keys + nearest(i) * size + j);
     // By slot; of one slot in the order of the queries, so that a sum is always the same.
     std::sort(right.begin(), right.end(),
               [&](int64_t a, int64_t b) { return nearest(a) != nearest(b) ? nearest(a) < nearest(b) : a < b; });

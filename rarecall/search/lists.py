@@ -102,15 +102,15 @@ class Lists:
         self.at, self.centres = codes(blocks * BLOCK), codes(lists)
         self.rests = torch.empty_like(self.at.codes)
         self.slots = torch.empty(blocks * BLOCK, dtype=torch.int32)
+        self.values = torch.empty(blocks * BLOCK, dtype=torch.int64)
         self.sums = torch.empty(lists, width, dtype=torch.int32)
         self.near = torch.zeros(MOST_NEAR, dtype=torch.int32)
         self._near = 0  # how many of these there are; where there would be more, the nearest lists are not known
-        for tensor in (*self.at, self.rests, self.slots, *self.centres, self.sums):
+        at_places = (*self.at, self.rests, self.slots, self.values)
+        for tensor in (*at_places, *self.centres, self.sums):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
-        for tensor in (memory.keys, memory.values):
-            self._native.large_pages(tensor.data_ptr(), tensor.nbytes, True)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
-        tensors = (*self.at, self.rests, self.slots, *of_places, self.sums, *self.centres, self.near, state.counts, *learnt)
+        tensors = (*at_places, *of_places, self.sums, *self.centres, self.near, state.counts, *learnt)
         self._fields = (
             *(memory.key_size, width, bits, memory.capacity, blocks, lists),
             pointer(memory.keys, memory.capacity, memory.key_size),

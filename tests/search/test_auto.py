@@ -48,6 +48,7 @@ def check_lists(memory: Memory) -> None:
     slots = (memory.values >= 0).nonzero().squeeze(1)
     places = search.places.places[slots].long()
     assert torch.equal(lists.slots[places].long(), slots)
+    assert torch.equal(lists.values[places], memory.values[slots])
     keys = lists.at.codes[places, : memory.key_size] * lists.at.scales[places, None]
     assert torch.allclose(keys, memory.keys[slots], atol=0.51 / 127)
     keys += lists.rests[places, : memory.key_size] * (lists.at.scales[places, None] / 256)
