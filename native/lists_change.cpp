@@ -14,6 +14,7 @@ namespace {
 // with, but in a memory of five million keys, where 20 share a centre, lists of 143 are of too many kinds to be found.
 constexpr int LONGEST = 64;
 constexpr int STEADY = 8, GROWTH = 16;  // one key in 8 that change looks after another; one that is new, after two more
+constexpr int TOGETHER = 2 * TILE;      // at least so many at once, which meet the centres faster
 constexpr int FARTHEST = 4;             // keys of a block that are looked after in turn
 constexpr int ROUNDS = 4;               // of 2-means when a list is cut
 constexpr int64_t SHARE = 8;            // keys that are worth a second thread
@@ -98,8 +99,10 @@ public:
             // Centres move most while the memory grows.
             const int64_t grown = std::max<int64_t>(counts[FILLED] - before, 0);
             counts[UNTENDED] += static_cast<int32_t>(GROWTH * grown + part);
-            tend(counts[UNTENDED] / STEADY);
-            counts[UNTENDED] %= STEADY;
+            if (counts[UNTENDED] >= TOGETHER * STEADY) {
+                tend(counts[UNTENDED] / STEADY);
+                counts[UNTENDED] %= STEADY;
+            }
             give_up_short_lists();
         }
     }
@@ -330,7 +333,7 @@ private:
         const auto n = static_cast<int64_t>(stale.size());
         auto group = [&](int64_t i) { return stale[i] / kernels::GROUP; };
         // Lists whose sign codes stand together share bytes, and so a thread.
-        parallel(n, n >= 8 * SHARE ? threads : 1, [&](int64_t first, int thread) {
+        parallel(n, n >= 2 * SHARE ? threads : 1, [&](int64_t first, int thread) {
             if (first > 0 && group(first - 1) == group(first)) return;
             for (int64_t i = first; i < n && group(i) == group(first); i++) refresh(all[thread * TILE], stale[i]);
         });
@@ -510,7 +513,7 @@ bool lists_valid(const Lists &lists) {
     const int32_t *counts = lists.counts;
     const int64_t blocks = counts[BLOCKS], n = counts[LISTS];
     if (blocks < 0 || blocks > lists.most_blocks || n < 0 || n > lists.most_lists || counts[TENDED] < 0 ||
-        counts[UNTENDED] < 0 || counts[UNTENDED] >= STEADY)
+        counts[UNTENDED] < 0 || counts[UNTENDED] >= TOGETHER * STEADY)
         return false;
     std::vector<int> filled(blocks, -1);  // of each block: how many of its places are, -1 while it was not met
     auto meet = [&](int32_t block, int32_t owner, int rows) {

@@ -20,7 +20,6 @@ from rarecall.newest import Chains
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search
 
-
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -225,8 +224,7 @@ class Memory(nn.Module):
             check_ids("source", source, leading, at_least=-1)
             source = source.to(self.values)
         check_mask(mask, leading)
-        nearest, answer = recall.slots.select(-1, 0), recall.values.select(-1, 0)
-        parts = _rows(leading, recall.query.detach(), nearest, answer, target.to(self.values), source)
+        parts = _rows(leading, recall.query, recall.slots, recall.values, target.to(self.values), source)
         if mask is not None:
             mask = mask.to(self.values.device).reshape(-1)
             parts = [None if part is None else part[mask] for part in parts]

@@ -131,27 +131,26 @@ def _margin_loss(
 def update(
     memory: Memory,
     units: Tensor,
-    nearest: Tensor,
-    answer: Tensor,
+    slots: Tensor,
+    values: Tensor,
     target: Tensor,
     source: Tensor | None,
     generator: torch.Generator | None,
 ) -> Tensor:
     """Confirms and writes; returns the slots touched, ascending, int64; see `rules.update`."""
-    clock, (n, key_size), slots = memory.clock, units.shape, fields_of(memory)
-    units, target, source = units.contiguous(), target.contiguous(), _contiguous(source)
-    if nearest.stride() != answer.stride():
-        nearest, answer = nearest.contiguous(), answer.contiguous()
+    clock, (n, key_size), k = memory.clock, units.shape, memory.k
+    units, slots, values = units.contiguous(), slots.contiguous(), values.contiguous()
+    target, source = target.contiguous(), _contiguous(source)
     # One number of torch's makes all that the update draws, and only one that may have to choose draws any.
     seed = 0 if clock.has_room(n) else int(torch.randint(2**62, (), generator=generator))
     touched = torch.empty(n, dtype=torch.int64)
     before = torch.empty(n, key_size) if memory.histories else None
     chains = memory.known_chains
     zeros, missed, count, ticked = loaded().update(
-        *slots,
+        *fields_of(memory),
         clock.fields,
         NO_CHAINS if chains is None else chains.fields,
-        *(pointer(units, n, key_size), nearest.data_ptr(), answer.data_ptr(), nearest.stride(0)),
+        *(pointer(units, n, key_size), pointer(slots, n, k), pointer(values, n, k), k),
         *(pointer(target, n), _optional(source, n), n, memory.age_noise, seed),
         touched.data_ptr(),
         0 if before is None else before.data_ptr(),

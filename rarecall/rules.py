@@ -117,11 +117,12 @@ def find_newest(memory: Memory, target: Tensor, exclude: Tensor | None) -> Tenso
     return torch.where(own, second[which], first[which])
 
 
+@torch.no_grad()
 def update(
     memory: Memory,
     units: Tensor,
-    nearest: Tensor,
-    answer: Tensor,
+    slots: Tensor,
+    values: Tensor,
     target: Tensor,
     source: Tensor | None,
     generator: torch.Generator | None,
@@ -130,15 +131,16 @@ def update(
 
     Args:
         units: (n, key_size), the normalised queries.
-        nearest, answer, target: (n,) int64: the slot nearest to each, its value, and the right value.
+        slots, values: (n, k) of the neighbours; the first are the answers.
+        target: (n,) int64, the right values.
         source: (n,) int64, or None.
         generator: draws r.
 
     Returns:
         The slots touched, ascending, int64.
     """
-    is_right = answer == target
-    confirmed, which = nearest[is_right].unique(return_inverse=True)
+    is_right = values[:, 0] == target
+    confirmed, which = slots[is_right, 0].unique(return_inverse=True)
     before = memory.keys[confirmed]
     sums = before.index_put((which,), units[is_right], accumulate=True)
     # A query opposite to the key it confirms cancels it, and the key stays.

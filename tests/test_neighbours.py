@@ -157,7 +157,8 @@ def test_the_extension_updates_as_torch_does(n, values, taught, capacity, source
 
     def change(update, memory) -> torch.Tensor | str:
         try:
-            return update(memory, query, nearest, answer, target, source, torch.Generator().manual_seed(seed % 2**32))
+            found = nearest[:, None].expand(n, memory.k), answer[:, None].expand(n, memory.k)
+            return update(memory, query, *found, target, source, torch.Generator().manual_seed(seed % 2**32))
         except ValueError as error:
             return str(error)
 

@@ -243,7 +243,8 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
     scored = (found.query[:, None] * memory.keys[found.slots]).sum(2)
     assert torch.allclose(found.similarities, scored, atol=5e-5)
     assert (found.similarities - scored).square().mean() < 1e-5**2
-    assert torch.allclose(found.similarities, best.values, atol=5e-3)  # one byte a number says which are among the k best
+    # One byte a number says which are among the k best.
+    assert torch.allclose(found.similarities, best.values, atol=5e-3)
     assert (found.slots[:, :3] == best.indices[:, :3]).all(1).float().mean() > 0.98
 
 
