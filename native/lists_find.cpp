@@ -105,8 +105,9 @@ void Finder::nearest_lists(const Lists &lists, int64_t count) {
     order.resize(found);
     for (int64_t i = 0; i < found; i++) order[i] = {similarities[i], places[i]};
     count = std::min(count, found);
-    std::partial_sort(order.begin(), order.begin() + count, order.end());
+    std::nth_element(order.begin(), order.begin() + count, order.end());
     order.resize(count);
+    std::sort(order.begin(), order.end());
 }
 
 int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some) {
@@ -130,7 +131,7 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         if (held >= k || count >= n) break;
     }
     collect(lists, ranks);
-    wanted = std::max<int64_t>({3 * k, SCORED, held / SCORED_SHARE});
+    wanted = std::max<int64_t>({2 * k, SCORED, held / SCORED_SHARE});
     // What is read first is on its way from now on, for all queries of a thread.
     for (const auto &[block, rows] : pieces) {
         const int64_t first = static_cast<int64_t>(block) * BLOCK;
@@ -263,10 +264,11 @@ void Finder::score_all(const Lists &lists) {
     int64_t start = 0;
     for (const auto &[block, rows] : pieces) {
         const int64_t place = static_cast<int64_t>(block) * BLOCK;
-        // What is read next of most of them.
-        prefetch(lists.rests + place * width, rows * width);
-        prefetch(lists.slots + place, rows * sizeof(int32_t));
-        prefetch(lists.held + place, rows * sizeof(int64_t));
+        if (held < wanted) {  // then this is read next of most of them
+            prefetch(lists.rests + place * width, rows * width);
+            prefetch(lists.slots + place, rows * sizeof(int32_t));
+            prefetch(lists.held + place, rows * sizeof(int64_t));
+        }
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
         std::iota(&places[start], &places[start] + rows, block * BLOCK);

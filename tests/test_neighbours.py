@@ -218,6 +218,20 @@ def test_the_extension_has_the_loss_and_gradient_of_torch(n, values, taught, mas
     torch.testing.assert_close(*gradients)
 
 
+def test_with_room_for_gradients_or_without_all_is_the_same(memory) -> None:
+    memory = filled(20, 15, 4)
+    query, target = unit(30, 5), torch.randint(0, 5, (30,))
+    plain, differentiable = memory(query), memory(query.clone().requires_grad_())
+    for name in ("query", "slots", "similarities", "values", "weights"):
+        assert torch.equal(getattr(plain, name), getattr(differentiable, name).detach())
+    loss, differentiable_loss = memory.loss(plain, target), memory.loss(differentiable, target)
+    assert torch.equal(loss, differentiable_loss.detach())
+    assert not loss.requires_grad
+    assert differentiable_loss.requires_grad
+    with torch.no_grad():
+        assert not memory(query.clone().requires_grad_()).similarities.requires_grad
+
+
 def test_two_queries_in_opposite_directions_leave_the_key(memory) -> None:
     memory = Memory(key_size=2, capacity=4, k=1)
     teach(memory, torch.tensor([[1.0, 0.0]]), ids(3))

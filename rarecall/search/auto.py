@@ -31,6 +31,8 @@ class AutoSearch(Search):
     lists are read as were enough for the wanted share of the queries so asked of late, and some more for what so few
     samples can say. Where that is more than half of all lists, keys are not alike enough, and the search is exact.
 
+    Lists hold two bytes of each number of a key: similarities are true to about 1e-5.
+
     A memory of up to 8192 keys, one on a GPU, and one without the C++ extension is searched exactly.
 
     Args:

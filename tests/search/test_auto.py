@@ -260,6 +260,41 @@ def test_queries_answer_alike_together_and_one_by_one() -> None:
     assert torch.equal(together[0], memory.search(memory, query, 30, exclude))
 
 
+def share_in_nearest_list(memory: Memory, slots: Tensor) -> float:
+    """The share of these keys that are in the list whose centre is nearest to them."""
+    lists, places = lists_of(memory), memory.search.places
+    centres = lists.sums[: int(places.counts[2]), : memory.key_size].float()
+    nearest = (memory.keys[slots] @ torch.nn.functional.normalize(centres, dim=1).T).argmax(1)
+    return (places.owner[places.places[slots].long() // 32] == nearest).float().mean().item()
+
+
+@needs_extension
+def test_keys_are_in_the_nearest_list_as_the_memory_grows() -> None:
+    centres = unit(1000, 32)
+    memory = Memory(32, 20_000, k=10, search="auto")
+    for query in clustered(20_000, 32, centres).split(500):
+        teach(memory, query, torch.arange(len(memory), len(memory) + len(query)))
+    assert share_in_nearest_list(memory, torch.arange(20_000)) > 0.75
+
+
+@needs_extension
+@pytest.mark.parametrize("asked_in_vain", [0, 40, 2000])
+def test_keys_of_an_update_join_the_nearest_list(asked_in_vain) -> None:
+    """Other queries that were asked meanwhile do not matter, few or more than are kept."""
+    centres = unit(1000, 32)
+    memory = filled(clustered(10_000, 32, centres))
+    memory(unit(1, 32))
+    shares = []
+    for step in range(10):
+        recall = memory(clustered(60, 32, centres))
+        if asked_in_vain:
+            memory(clustered(asked_in_vain, 32, centres))
+        memory.update(recall, torch.arange(60) + 60 * step + 20_000)  # all of them new
+        shares.append(share_in_nearest_list(memory, (memory.clock.touched == memory.clock.now).nonzero().squeeze(1)))
+    assert sum(shares) / len(shares) > 0.9
+    check_lists(memory)
+
+
 @needs_extension
 def test_excluded_sources_are_not_found_and_others_are_in_their_place() -> None:
     memory = filled(unit(2000, 16), k=20)
