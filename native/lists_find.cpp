@@ -9,9 +9,11 @@
 
 namespace {
 
-constexpr int64_t SHORTLIST = 128;  // the least number of centres that are compared by more than their sign codes
-constexpr int64_t SCORED = 512, SCORED_SHARE = 16;  // the least number and share of keys that are
-constexpr int64_t ALL_SCORED = 4096;  // and where all keys are looked at
+// By more than their sign codes are compared: of centres at least so many, and one in so many; the same of keys; and where
+// all keys are looked at.
+constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 256;
+constexpr int64_t SCORED = 512, SCORED_SHARE = 16;
+constexpr int64_t ALL_SCORED = 4096;
 constexpr int BINS = 1024;            // of the histogram that finds the k best
 constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
@@ -93,7 +95,7 @@ void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
 }
 
 void Finder::nearest_lists(const Lists &lists, int64_t count) {
-    const int64_t n = lists.counts[LISTS], wanted = std::max(4 * count, SHORTLIST);
+    const int64_t n = lists.counts[LISTS], wanted = std::max({4 * count, SHORTLIST, n / SHORTLIST_SHARE});
     places.clear();
     if (n > 2 * wanted) nearest_codes(to_centres, wanted);
     if (places.empty()) {  // there are few, or all are as far as can be
