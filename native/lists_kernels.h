@@ -19,15 +19,6 @@ constexpr int TILE = 4;    // queries that are compared with them at once
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
 
-INLINE float similarity_loop(const float *a, const float *b, int64_t n) {
-    float lanes[8] = {};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) lanes[j] += a[i + j] * b[i + j];
-    for (; i < n; i++) lanes[0] += a[i] * b[i];
-    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
-}
-
 // A random rotation: random flips, then a Hadamard transform; as many rounds, with other flips, as `bits` asks for.
 INLINE void rotate_loop(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
     int64_t size = 32;
@@ -50,20 +41,8 @@ INLINE void rotate_loop(const int8_t *code, int64_t width, int64_t bits, int32_t
     }
 }
 
-INLINE float scale_loop(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
-    float most[8];
-    for (float &m : most) m = -2;
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) {
-            out[i + j] = static_cast<float>(dots[i + j]) * (scales[i + j] * scale);
-            most[j] = out[i + j] > most[j] ? out[i + j] : most[j];
-        }
-    for (; i < n; i++) {
-        out[i] = static_cast<float>(dots[i]) * (scales[i] * scale);
-        most[0] = out[i] > most[0] ? out[i] : most[0];
-    }
-    return *std::max_element(most, most + 8);
+INLINE void scale_loop(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = static_cast<float>(dots[i]) * (scales[i] * scale);
 }
 
 INLINE void add_loop(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) {
@@ -240,9 +219,8 @@ TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int l
     return found;
 }
 
-TARGET_AVX2 inline float similarity_avx2(const float *a, const float *b, int64_t n) { return similarity_loop(a, b, n); }
-TARGET_AVX2 inline float scale_avx2(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
-    return scale_loop(dots, scales, scale, n, out);
+TARGET_AVX2 inline void scale_avx2(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
+    scale_loop(dots, scales, scale, n, out);
 }
 TARGET_AVX2 inline void rotate_avx2(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
     rotate_loop(code, width, bits, out);
@@ -257,9 +235,6 @@ TARGET_AVX2 inline void rest_avx2(const float *x, int64_t n, const int8_t *code,
 #else
 #define PICK(name, plain, ...) plain(__VA_ARGS__)
 #endif
-
-// The inner product of two vectors of n floats, summed in the same order by every variant.
-inline float similarity(const float *a, const float *b, int64_t n) { return PICK(similarity, similarity_loop, a, b, n); }
 
 // A random rotation of a code, so that each of its numbers says as much as another. out has room for `bits` numbers and
 // for width rounded up to a power of 2.
@@ -282,9 +257,9 @@ inline void dots(const int8_t *query, const int8_t *codes, const int32_t *ids, i
     PICK(dots, dots_plain, query, codes, ids, n, width, out);
 }
 
-// out[i] = dots[i] * scales[i] * scale; returns the greatest of them.
-inline float scale(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
-    return PICK(scale, scale_loop, dots, scales, scale, n, out);
+// out[i] = dots[i] * scales[i] * scale
+inline void scale(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
+    PICK(scale, scale_loop, dots, scales, scale, n, out);
 }
 
 // Writes to out which of n distances are not above the limit; returns how many. out has room for n + 2.
