@@ -103,7 +103,7 @@ def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int
         going = torch.tensor([len(ended[sentence]) < width for sentence in alive.tolist()], dtype=torch.bool)
         if length == longest or not going.any():
             break
-        on = (ends.int().argsort(1, stable=True)[:, :width])[going]
+        on = ends.int().argsort(dim=1, stable=True)[going, :width]
         total, piece, origin = (t[going].gather(1, on) for t in (scores, piece, origin))
         rows, alive = origin.flatten(), alive[going]
         pieces = torch.cat((pieces[rows], piece.flatten()[:, None]), 1)

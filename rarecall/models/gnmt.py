@@ -1,8 +1,8 @@
 """GNMT, the network that translates, with or without memory.
 
-The encoder and the decoder are those of `seq2seq`. Here they share one embedding of the words' pieces, which are the same in
-both languages: it embeds the source, the target and the memory's answers, and is the weights of the softmax. So what
-the memory answers can be said from the first step on, also where it is a piece that was hardly ever seen in training.
+The encoder and the decoder are those of `seq2seq`. Here they share one embedding of the words' pieces, which are the
+same in both languages: it embeds the source, the target and the memory's answers, and is the weights of the softmax. So
+what the memory answers can be said also where it is a piece that was hardly ever seen in training.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class GNMT(nn.Module):
         self.encoder = Encoder(symbols, units, layers, dropout=dropout, embedding=embedding)
         self.decoder = Decoder(symbols, units, layers, memory, dropout=dropout, embedding=embedding, start=start)
         nn.init.zeros_(self.decoder.output.bias)
+        # So that the attention looks somewhere from the first step on, and the queries are not all the same mean.
+        nn.init.orthogonal_(self.decoder.attention.match.weight, gain=units**0.5)
         if self.decoder.join is not None:
             # At first the answer is not listened to: a network trained without a memory goes on as it was.
             with torch.no_grad():

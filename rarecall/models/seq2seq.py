@@ -60,7 +60,8 @@ class Encoder(nn.Module):
         units: in a layer; the two directions of the bottom layer have half of them each.
         layers: at least 2.
         dropout: of what goes into a layer.
-        embedding: of (symbols, units), to share it; one of its own by default.
+        embedding: of (symbols, units), to share it; one of its own by default. One that is shared is the softmax's
+            weights as well, and as short as they have to be; what is read from it is made sqrt(units) times as long.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class Encoder(nn.Module):
         if layers < 2 or units % 2:
             raise ValueError(f"Encoder got {layers} layers of {units} units; expected 2 or more, of an even number.")
         self.embedding = nn.Embedding(symbols, units) if embedding is None else embedding
+        self.scale = 1.0 if embedding is None else units**0.5
         self.bottom = nn.LSTM(units, units // 2, bidirectional=True, batch_first=True)
         self.above = nn.ModuleList(nn.LSTM(units, units, batch_first=True) for _ in range(layers - 1))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, input: Tensor) -> Encoded:
         """(batch, length) int64."""
-        states, last = self.bottom(self.dropout(self.embedding(input)))
+        states, last = self.bottom(self.dropout(self.embedding(input) * self.scale))
         for number, layer in enumerate(self.above, 2):
             below = states
             states, last = layer(self.dropout(below))
@@ -133,6 +135,7 @@ class Decoder(nn.Module):
             )
         self.start = symbols if start is None else start
         self.embedding = nn.Embedding(symbols + (start is None), units) if embedding is None else embedding
+        self.scale = 1.0 if embedding is None else units**0.5
         self.bottom = nn.LSTM(units, units, batch_first=True)
         self.attention = Attention(units)
         self.above = nn.ModuleList(nn.LSTM(2 * units, units, batch_first=True) for _ in range(layers - 1))
@@ -157,7 +160,7 @@ class Decoder(nn.Module):
             encoded: the input.
             carried: by each layer, from the step before.
         """
-        states, now = self.bottom(self.dropout(self.embedding(before)), carried[0])
+        states, now = self.bottom(self.dropout(self.embedding(before) * self.scale), carried[0])
         after = [now]
         found, attended = self.attention(states, encoded)
         for number, (layer, carry) in enumerate(zip(self.above, carried[1:], strict=True), 2):
