@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from rarecall import models, storage
+from rarecall.experiments import folders
 from rarecall.experiments.omniglot import data
 from rarecall.experiments.omniglot.distort import distort
 from rarecall.experiments.omniglot.episodes import as_input
@@ -40,7 +41,7 @@ def embeddings(use: str, count: int, key_size: int) -> tuple[Tensor, Tensor]:
     digest = hashlib.sha256((FOLDER / f"{NETWORK}.safetensors").read_bytes()).hexdigest()[:16]
     keys, classes = torch.empty(count, key_size), torch.empty(count, dtype=torch.int64)
     for number, rows in enumerate(torch.arange(count).split(PART)):
-        path = data.cache() / f"embeddings-{digest}" / f"{use}-{number}.safetensors"
+        path = folders.cache() / f"embeddings-{digest}" / f"{use}-{number}.safetensors"
         if not path.is_file():
             _make(path, seed=2 * number + (use == "queries"))
         tensors, _ = storage.read(path, kind="embeddings")

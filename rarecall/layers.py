@@ -16,14 +16,19 @@ class RecallEmbedding(nn.Module):
     Args:
         values: how many values there are: 0 to values - 1.
         size: numbers in an embedding.
+        embedding: of (values, size), to share its weights with another part of the network; one of its own by default.
 
     Shape:
         Recall of (...,) -> (..., size)
     """
 
-    def __init__(self, values: int, size: int) -> None:
+    def __init__(self, values: int, size: int, embedding: nn.Embedding | None = None) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(values, size)
+        if embedding is not None and tuple(embedding.weight.shape) != (values, size):
+            raise ValueError(
+                f"RecallEmbedding got an embedding of shape {tuple(embedding.weight.shape)}; expected {(values, size)}."
+            )
+        self.embedding = nn.Embedding(values, size) if embedding is None else embedding
 
     def forward(self, recall: Recall) -> Tensor:
         if recall.value.numel() and int(recall.value.max()) >= self.embedding.num_embeddings:

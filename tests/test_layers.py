@@ -34,3 +34,11 @@ def test_a_value_without_an_embedding_is_an_error(memory) -> None:
     teach(memory, unit(1, 4), ids(5))
     with pytest.raises(ValueError, match="value 5; it has 5 embeddings"):
         RecallEmbedding(5, 6)(memory(unit(1, 4)))
+
+
+def test_an_embedding_can_be_shared() -> None:
+    shared = torch.nn.Embedding(7, 5)
+    layer = RecallEmbedding(7, 5, shared)
+    assert [id(weight) for weight in layer.parameters()] == [id(shared.weight)]
+    with pytest.raises(ValueError, match=r"shape \(7, 5\); expected \(8, 5\)"):
+        RecallEmbedding(8, 5, shared)

@@ -6,9 +6,17 @@ import argparse
 from collections.abc import Sequence
 
 import rarecall
-from rarecall.cli import demo, omniglot, synthetic
+from rarecall.cli import demo, omniglot, synthetic, translate
 
-COMMANDS = (demo, omniglot, synthetic)
+COMMANDS = (demo, omniglot, synthetic, translate)
+# What only the experiments need, and the extra that installs it.
+EXTRAS = {
+    "matplotlib": "experiments",
+    "PIL": "experiments",
+    "tqdm": "experiments",
+    "sacrebleu": "translate",
+    "sentencepiece": "translate",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         # The library itself runs without what its experiments need.
         package = (error.name or "").partition(".")[0]
-        if package not in ("matplotlib", "PIL", "tqdm"):
+        if package not in EXTRAS:
             raise
-        parser.exit(1, f"rarecall {args.command} needs {package}: pip install 'rarecall[experiments]'\n")
+        parser.exit(1, f"rarecall {args.command} needs {package}: pip install 'rarecall[{EXTRAS[package]}]'\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ within their recurrence, so with the right output given, all places of all seque
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,125 +22,153 @@ from rarecall.recall import Recall
 Carried = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
+class Encoded(NamedTuple):
     """What the encoder made of the input.
 
     Attributes:
         states: (batch, length, units), the output of its last layer.
-        mask: (batch, length) bool, False in the padding, or None where there is none.
         last: the last layer's state after the last symbol; the decoder begins with it.
     """
 
     states: Tensor
-    mask: Tensor | None
     last: Carried
 
 
+class Steps(NamedTuple):
+    """What the decoder made of one symbol or more.
+
+    Attributes:
+        states: (batch, time, units), the output of its last layer.
+        found: (batch, time, units), what the attention found.
+        attended: (batch, time, length), where it looked: each step's weights of the input's places.
+        carried: by each layer, to the step after.
+    """
+
+    states: Tensor
+    found: Tensor
+    attended: Tensor
+    carried: list[Carried]
+
+
 class Encoder(nn.Module):
-    """LSTMs over the input, the bottom one in both directions.
+    """LSTMs over the input, the bottom one in both directions, with residual connections from the third layer on.
+
+    All sequences of a batch have the same length, so that nothing has to be padded or masked.
 
     Args:
         symbols: of the input.
         units: in a layer; the two directions of the bottom layer have half of them each.
         layers: at least 2.
+        dropout: of what goes into a layer.
+        embedding: of (symbols, units), to share it; one of its own by default. One that is shared is the softmax's
+            weights as well, and as short as they have to be; what is read from it is made sqrt(units) times as long.
     """
 
-    def __init__(self, symbols: int, units: int, layers: int) -> None:
+    def __init__(
+        self, symbols: int, units: int, layers: int, *, dropout: float = 0.0, embedding: nn.Embedding | None = None
+    ) -> None:
         super().__init__()
         if layers < 2 or units % 2:
             raise ValueError(f"Encoder got {layers} layers of {units} units; expected 2 or more, of an even number.")
-        self.embedding = nn.Embedding(symbols, units)
+        self.embedding = nn.Embedding(symbols, units) if embedding is None else embedding
+        self.scale = 1.0 if embedding is None else units**0.5
         self.bottom = nn.LSTM(units, units // 2, bidirectional=True, batch_first=True)
         self.above = nn.ModuleList(nn.LSTM(units, units, batch_first=True) for _ in range(layers - 1))
+        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, input: Tensor, mask: Tensor | None = None) -> Encoded:
-        """(batch, length) int64, and a mask that is False in the padding after the end of shorter sequences."""
-        states = self.embedding(input)
-        if mask is None:
-            states, _ = self.bottom(states)
-            for layer in self.above:
-                states, last = layer(states)
-            return Encoded(states, None, last)
-        lengths = mask.sum(1).cpu()
-        packed = nn.utils.rnn.pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-        packed, _ = self.bottom(packed)
-        for layer in self.above:
-            packed, last = layer(packed)
-        states, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True, total_length=input.shape[1])
-        return Encoded(states, mask, last)
+    def forward(self, input: Tensor) -> Encoded:
+        """(batch, length) int64."""
+        states, last = self.bottom(self.dropout(self.embedding(input) * self.scale))
+        for number, layer in enumerate(self.above, 2):
+            below = states
+            states, last = layer(self.dropout(below))
+            states = states + below if number > 2 else states
+        return Encoded(states, last)
 
 
 class Attention(nn.Module):
     """A mean of the encoder's states, weighted by how well each fits a question: softmax(question W states').
 
     Shape:
-        (batch, time, units) questions -> (batch, time, units)
+        (batch, time, units) questions -> (batch, time, units) found, (batch, time, length) weights
     """
 
     def __init__(self, units: int) -> None:
         super().__init__()
         self.match = nn.Linear(units, units, bias=False)
 
-    def forward(self, questions: Tensor, encoded: Encoded) -> Tensor:
+    def forward(self, questions: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
         fits = self.match(questions) @ encoded.states.transpose(1, 2)  # (batch, time, length)
-        fits = fits / questions.shape[-1] ** 0.5
-        if encoded.mask is not None:
-            fits = fits.masked_fill(~encoded.mask[:, None], -torch.inf)
-        return fits.softmax(-1) @ encoded.states
+        weights = (fits / questions.shape[-1] ** 0.5).softmax(-1)
+        return weights @ encoded.states, weights
 
 
 class Decoder(nn.Module):
-    """LSTMs over the output so far, attention, and memory where there is one.
+    """LSTMs over the output so far, attention, and memory where there is one; residual connections as in the encoder.
 
     Args:
         symbols: of the output.
         units: in a layer, and numbers in a key of the memory.
         layers: at least 2.
         memory: of `units` numbers a key, or None.
+        dropout: of what goes into a layer, the output included.
+        embedding: of (symbols, units), to share it: it also embeds the memory's answers, and is the output's weights.
+        start: the symbol that stands before the first; one of its own by default, which a shared embedding lacks.
     """
 
-    def __init__(self, symbols: int, units: int, layers: int, memory: Memory | None) -> None:
+    def __init__(
+        self,
+        symbols: int,
+        units: int,
+        layers: int,
+        memory: Memory | None,
+        *,
+        dropout: float = 0.0,
+        embedding: nn.Embedding | None = None,
+        start: int | None = None,
+    ) -> None:
         super().__init__()
         if memory is not None and memory.key_size != units:
             raise ValueError(
                 f"Decoder got a memory of key_size {memory.key_size}; its queries are the {units} numbers that the "
                 f"attention finds. Make the memory with key_size={units}."
             )
-        self.start = symbols  # stands before the first symbol
-        self.embedding = nn.Embedding(symbols + 1, units)
+        self.start = symbols if start is None else start
+        self.embedding = nn.Embedding(symbols + (start is None), units) if embedding is None else embedding
+        self.scale = 1.0 if embedding is None else units**0.5
         self.bottom = nn.LSTM(units, units, batch_first=True)
         self.attention = Attention(units)
         self.above = nn.ModuleList(nn.LSTM(2 * units, units, batch_first=True) for _ in range(layers - 1))
         self.memory = memory
-        self.answer = None if memory is None else RecallEmbedding(symbols, units)
+        self.answer = None if memory is None else RecallEmbedding(symbols, units, embedding)
         self.join = None if memory is None else nn.Linear(2 * units, units)
         self.output = nn.Linear(units, symbols)
+        if embedding is not None:
+            self.output.weight = embedding.weight
+        self.dropout = nn.Dropout(dropout)
 
     def begin(self, encoded: Encoded) -> list[Carried]:
         """What each layer carries before the first symbol."""
         nothing = (torch.zeros_like(encoded.last[0]), torch.zeros_like(encoded.last[1]))
         return [encoded.last, *[nothing] * len(self.above)]
 
-    def forward(self, before: Tensor, encoded: Encoded, carried: list[Carried]) -> tuple[Tensor, Tensor, list[Carried]]:
-        """Any number of steps at once.
+    def forward(self, before: Tensor, encoded: Encoded, carried: list[Carried]) -> Steps:
+        """Any number of steps at once; their `states` and `found` are for `speak`.
 
         Args:
             before: (batch, time) int64, the symbols before those to be written.
             encoded: the input.
             carried: by each layer, from the step before.
-
-        Returns:
-            The output of the last layer and what the attention found, (batch, time, units) each, for `speak`; and what
-            the layers carry on.
         """
-        states, now = self.bottom(self.embedding(before), carried[0])
+        states, now = self.bottom(self.dropout(self.embedding(before) * self.scale), carried[0])
         after = [now]
-        found = self.attention(states, encoded)
-        for layer, carry in zip(self.above, carried[1:], strict=True):
-            states, now = layer(torch.cat((states, found), -1), carry)
+        found, attended = self.attention(states, encoded)
+        for number, (layer, carry) in enumerate(zip(self.above, carried[1:], strict=True), 2):
+            below = states
+            states, now = layer(self.dropout(torch.cat((below, found), -1)), carry)
+            states = states + below if number > 2 else states
             after.append(now)
-        return states, found, after
+        return Steps(states, found, attended, after)
 
     def speak(self, states: Tensor, found: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Recall | None]:
         """The last layer's output, with what the memory answers to what the attention found, as logits.
@@ -152,6 +180,7 @@ class Decoder(nn.Module):
         Returns:
             (..., symbols) logits, and the recall of (...,).
         """
+        states = self.dropout(states)
         if self.memory is None or self.answer is None or self.join is None:
             return self.output(states), None
         recall = self.memory(found, exclude=exclude)
@@ -215,12 +244,12 @@ class Seq2Seq(nn.Module):
         if target is not None and (forced is None or bool(forced.all())):
             # With the right output given, no step waits for the one before it.
             before = torch.cat((before, target[:, :-1]), 1)
-            states, found, _ = self.decoder(before, encoded, carried)
+            states, found, *_ = self.decoder(before, encoded, carried)
             sources = None if exclude is None else exclude[:, None].expand_as(before)
             return Decoded(*self.decoder.speak(states, found, sources))
         spoken, recalls = [], []
         for place in range(input.shape[1]):
-            states, found, carried = self.decoder(before, encoded, carried)
+            states, found, _, carried = self.decoder(before, encoded, carried)
             logits, recall = self.decoder.speak(states[:, 0], found[:, 0], exclude)
             spoken.append(logits)
             if recall is not None:

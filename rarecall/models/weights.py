@@ -1,7 +1,8 @@
 """Trained weights in safe files: half precision on the disk, float32 in use.
 
 A memory in a network is saved with it: the filled slots, in their order, and their numbers in the smallest integers
-that hold them.
+that hold them. What its search keeps follows from the keys, and is left out. Weights that two parts of a network share
+are saved once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 from rarecall import storage
 from rarecall.memory import Memory
 from rarecall.models.convnet import ConvNet
+from rarecall.models.gnmt import GNMT
 from rarecall.models.joined import Joined
 from rarecall.models.neural_gpu import NeuralGPU
 from rarecall.models.residual import ResidualNet
@@ -35,6 +37,7 @@ class HasSettings(Protocol):
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "ConvNet": ConvNet,
+    "GNMT": GNMT,
     "NeuralGPU": NeuralGPU,
     "ResidualNet": ResidualNet,
     "Seq2Seq": Seq2Seq,
@@ -47,7 +50,14 @@ JOINED = {"omniglot": ("omniglot-residual-0", "omniglot-residual-1", "omniglot-p
 def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, str] | None = None) -> None:
     """Writes the network's parameters and buffers, rounded to half precision, with what makes its shapes."""
     settings = network.settings() if isinstance(network, HasSettings) else {}
-    tensors = {name: _rounded(tensor) for name, tensor in network.state_dict().items()}
+    state = network.state_dict()
+    shared = _shared(network)
+    left_out = tuple(f"{prefix}search." for prefix in _memories(network))
+    tensors = {
+        name: _rounded(tensor)
+        for name, tensor in state.items()
+        if name not in shared and not (left_out and name.startswith(left_out))
+    }
     for prefix, memory in _memories(network).items():
         filled = (memory.values >= 0).nonzero().squeeze(1)
         for name in _BY_SLOT:
@@ -86,7 +96,9 @@ def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.Pat
     """Fills a network with tensors that `save` wrote, and makes it ready to answer."""
     tensors = dict(tensors)
     state = network.state_dict()
+    tensors |= {name: tensors[first] for name, first in _shared(network).items() if first in tensors}
     for prefix, memory in _memories(network).items():
+        tensors |= {name: tensor for name, tensor in state.items() if name.startswith(f"{prefix}search.")}
         for name in _BY_SLOT & {full.removeprefix(prefix) for full in tensors if full.startswith(prefix)}:
             rows, empty = tensors[prefix + name].to(state[prefix + name].dtype), state[prefix + name][:0]
             if len(rows) <= memory.capacity and rows.shape[1:] == empty.shape[1:]:
@@ -108,6 +120,13 @@ _BY_SLOT = {"keys", "values", "sources", "clock.touched"}
 def _memories(network: nn.Module) -> dict[str, Memory]:
     """The memories in a network, by the beginning of their tensors' names."""
     return {f"{name}.": module for name, module in network.named_modules() if isinstance(module, Memory)}
+
+
+def _shared(network: nn.Module) -> dict[str, str]:
+    """The further names of parameters that have several, and the first of each."""
+    first: dict[int, str] = {}
+    named = network.named_parameters(remove_duplicate=False)
+    return {name: first[id(weight)] for name, weight in named if first.setdefault(id(weight), name) != name}
 
 
 def _rounded(tensor: Tensor) -> Tensor:

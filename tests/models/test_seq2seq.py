@@ -51,7 +51,7 @@ def test_the_query_is_what_the_attention_found_and_the_answer_is_joined_before_t
     input = torch.randint(SYMBOLS, (2, 5))
     encoded = net.encoder(input)
     before = torch.cat((torch.full((2, 1), net.decoder.start), input[:, :-1]), 1)
-    states, found, _ = net.decoder(before, encoded, net.decoder.begin(encoded))
+    states, found, *_ = net.decoder(before, encoded, net.decoder.begin(encoded))
     decoded = net(input, input)
     assert decoded.recall is not None
     torch.testing.assert_close(decoded.recall.query, F.normalize(found, dim=-1))
@@ -60,25 +60,28 @@ def test_the_query_is_what_the_attention_found_and_the_answer_is_joined_before_t
     torch.testing.assert_close(decoded.logits, decoder.output(decoder.join(torch.cat((states, answer), -1))))
 
 
-def test_attention_is_a_weighted_mean_that_leaves_out_the_padding() -> None:
+def test_attention_is_a_weighted_mean_of_the_states() -> None:
     attention = Attention(UNITS).double()
     states, questions = torch.randn(2, 4, UNITS).double(), torch.randn(2, 3, UNITS).double()
-    mask = torch.tensor([[True] * 4, [True, True, False, False]])
-    nothing = (torch.zeros(1), torch.zeros(1))
-    found = attention(questions, Encoded(states, mask, nothing))
-    short = attention(questions[1:], Encoded(states[1:, :2], None, nothing))
-    torch.testing.assert_close(found[1:], short)
-    # Beyond what the states span there is nothing to be found.
-    assert (found <= states.masked_fill(~mask[..., None], -torch.inf).amax(1, keepdim=True) + 1e-12).all()
+    found, weights = attention(questions, Encoded(states, (torch.zeros(1), torch.zeros(1))))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3).double())
+    torch.testing.assert_close(found, (weights[..., None] * states[:, None]).sum(2))
+    fits = torch.einsum("btu,vu,blv->btl", questions, attention.match.weight, states) / UNITS**0.5
+    torch.testing.assert_close(weights, fits.softmax(-1))
 
 
-def test_padding_does_not_change_what_is_encoded() -> None:
-    encoder = Encoder(SYMBOLS, UNITS, 2).double()
+def test_residual_connections_begin_at_the_third_layer() -> None:
+    encoder = Encoder(SYMBOLS, UNITS, 3).double()
     input = torch.randint(SYMBOLS, (2, 6))
-    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
-    padded, short = encoder(input, mask), encoder(input[1:, :4])
-    torch.testing.assert_close(padded.states[1:, :4], short.states)
-    torch.testing.assert_close(padded.last[0][:, 1:], short.last[0])
+    below = encoder.above[0](encoder.bottom(encoder.embedding(input))[0])[0]
+    torch.testing.assert_close(encoder(input).states, encoder.above[1](below)[0] + below)
+    decoder = Decoder(SYMBOLS, UNITS, 3, None).double()
+    encoded = encoder(input)
+    steps = decoder(input, encoded, decoder.begin(encoded))
+    bottom = decoder.bottom(decoder.embedding(input), encoded.last)[0]
+    below = decoder.above[0](torch.cat((bottom, steps.found), -1))[0]
+    above = decoder.above[1](torch.cat((below, steps.found), -1))[0]
+    torch.testing.assert_close(steps.states, above + below)
 
 
 def test_wrong_sizes_are_told() -> None:

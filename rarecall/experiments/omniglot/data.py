@@ -28,6 +28,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rarecall import storage
+from rarecall.experiments import folders
 
 SIZE = 28  # pixels of a side of an image that a network sees
 DRAWN_SIZE = 105  # pixels of a side of an image in the archives
@@ -111,7 +112,7 @@ def load(folder: str | os.PathLike[str] | None = None, *, url: str = URL, quiet:
         url: where the archives are fetched from.
         quiet: no progress bars.
     """
-    home = Path(folder or os.environ.get("RARECALL_DATA") or cache() / "data") / "omniglot"
+    home = folders.data(folder) / "omniglot"
     archives = {part: home / f"images_{part}.zip" for part in PARTS}
     for part, archive in archives.items():
         if not archive.is_file():
@@ -119,7 +120,7 @@ def load(folder: str | os.PathLike[str] | None = None, *, url: str = URL, quiet:
     digest = hashlib.sha256()
     for archive in archives.values():
         digest.update(archive.read_bytes())
-    cached = cache() / f"omniglot-{SIZE}-{digest.hexdigest()[:16]}.safetensors"
+    cached = folders.cache() / f"omniglot-{SIZE}-{digest.hexdigest()[:16]}.safetensors"
     if cached.is_file():
         tensors, header = storage.read(cached, kind="omniglot")
         drawings, names = tensors["drawings"], tuple(json.loads(header["names"]))
@@ -130,18 +131,9 @@ def load(folder: str | os.PathLike[str] | None = None, *, url: str = URL, quiet:
         drawings = torch.cat([parts[part][0] for part in PARTS])
         evaluation = tuple(sorted({name.split("/")[0] for name in parts["evaluation"][1]}))
         header = {"names": json.dumps(names), "evaluation": json.dumps(evaluation)}
-        try:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            storage.write(cached, {"drawings": drawings}, kind="omniglot", header=header)
-        except OSError:
-            pass  # a cache that cannot be written costs the next reader some seconds, no more
+        folders.keep(cached, {"drawings": drawings}, kind="omniglot", header=header)
     splits, split = _splits(home / "split", names)
     return Omniglot(drawings, names, evaluation, splits, split)
-
-
-def cache() -> Path:
-    """Where decoded and fetched data is kept: RARECALL_CACHE, else ~/.cache/rarecall."""
-    return Path(os.environ.get("RARECALL_CACHE") or Path.home() / ".cache" / "rarecall")
 
 
 def read_archive(archive: Path, *, quiet: bool = False) -> tuple[Tensor, list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 
+from rarecall.experiments.pack import keep_newest
 from rarecall.experiments.synthetic.evaluate import network_of
 from rarecall.models import weights
 
@@ -18,11 +19,8 @@ def pack(path: str | os.PathLike[str], slots: int, out: str | os.PathLike[str]) 
     network, run = network_of(path)
     if network.memory is None:
         raise ValueError(f"{path} holds a network without a memory; there is nothing to leave out.")
-    ages = network.memory.ages
-    oldest_first = ages.argsort(descending=True, stable=True)
-    filled = oldest_first[ages[oldest_first] >= 0]
-    network.memory.forget(slots=filled[: max(0, len(filled) - slots)])
+    kept = keep_newest(network.memory, slots)
     commit = run.pop("commit")
-    header = {"run": json.dumps(run | {"kept": len(network.memory)}), "commit": commit}
+    header = {"run": json.dumps(run | {"kept": kept}), "commit": commit}
     weights.save(network, out, header=header)
-    return len(network.memory)
+    return kept

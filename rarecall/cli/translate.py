@@ -1,0 +1,245 @@
+"""rarecall translate: see `rarecall.experiments.translation`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rarecall.experiments.translation.text import Files, Text
+
+PRESETS = ("paper", "cpu")
+CHOSEN = ("pieces", "units", "layers", "capacity", "tokens", "rate", "dropout", "longest", "seed")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `rarecall translate` and its own sub-commands."""
+    translating = subparsers.add_parser("translate", help="translation with a memory: the paper's third table")
+    commands = translating.add_subparsers(dest="translate_command", metavar="command", required=True)
+
+    training = commands.add_parser("train", help="train a network; the same command goes on where it was stopped")
+    training.add_argument("--memory", action="store_true", help="with a memory")
+    training.add_argument("--preset", choices=PRESETS, default="cpu", help="the paper's network, or one for a CPU")
+    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/a")
+    training.add_argument("--from", type=Path, dest="begin", metavar="FILE", help="begin with these trained weights")
+    _add_text(training)
+    training.add_argument("--steps", type=_count, metavar="N", help="of the whole run; the preset's by default")
+    training.add_argument("--pieces", type=_count, metavar="N", help="of the vocabulary")
+    training.add_argument("--units", type=_count, metavar="N", help="in a layer")
+    training.add_argument("--layers", type=_count, metavar="N", help="of the encoder, and of the decoder")
+    training.add_argument("--capacity", type=_count, metavar="N", help="slots of the memory")
+    training.add_argument("--tokens", type=_count, metavar="N", help="target pieces of a step at the most")
+    training.add_argument("--longest", type=_count, metavar="N", help="pairs with more pieces are left out of training")
+    training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
+    training.add_argument("--dropout", type=float, metavar="P", help="of what goes into a layer")
+    training.add_argument("--seed", type=int)
+    training.add_argument("--report-every", type=_count, default=50, metavar="N", help="steps between lines of metrics")
+    training.add_argument("--measure-every", type=_count, default=1000, metavar="N", help="steps between BLEU scores")
+    training.add_argument("--save-every", type=_count, default=500, metavar="N", help="steps between checkpoints")
+    training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
+    training.set_defaults(run=_train)
+
+    evaluating = commands.add_parser("evaluate", help="BLEU before and after a context was shown to the memory")
+    evaluating.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network")
+    evaluating.add_argument("--baseline", type=Path, metavar="FILE", help="of one without memory, to compare it with")
+    evaluating.add_argument(
+        "--test", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="files to test with; newstest2014 by default"
+    )
+    _add_text(evaluating)
+    _add_beam(evaluating)
+    evaluating.add_argument(
+        "--refill", type=_count, default=0, metavar="N", help="empty the memory and show it N training pairs first"
+    )
+    evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations there")
+    evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+    evaluating.set_defaults(run=_evaluate)
+
+    saying = commands.add_parser("text", help="translate a sentence, and learn others first")
+    saying.add_argument("sentence", nargs="+", metavar="SENTENCE")
+    saying.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
+    saying.add_argument(
+        "--teach", action="append", default=[], metavar="'SOURCE ||| TARGET'", help="a pair to learn first; repeatable"
+    )
+    saying.add_argument("--explain", action="store_true", help="the memory's answer to each piece, and its origin")
+    saying.add_argument("--save", type=Path, metavar="FILE", help="write the weights with what was taught there")
+    _add_text(saying)
+    _add_beam(saying)
+    saying.set_defaults(run=_text)
+
+    packing = commands.add_parser("pack", help="a trained network with only the newest slots of its memory")
+    packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network with memory")
+    packing.add_argument("--slots", type=_count, required=True, metavar="N", help="how many to keep")
+    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
+    packing.set_defaults(run=_pack)
+
+    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
+    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
+    table.set_defaults(run=_table)
+
+
+def _add_text(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--data", metavar="DIR", help="holds ende/; $RARECALL_DATA by default")
+    command.add_argument(
+        "--source", type=Path, nargs="+", metavar="FILE", help="training text; Europarl, Tatoeba and news by default"
+    )
+    command.add_argument("--target", type=Path, nargs="+", metavar="FILE", help="its translation, line by line")
+    command.add_argument(
+        "--repeat", type=_count, nargs="+", metavar="N", help="how often each of these files is seen in an epoch"
+    )
+    command.add_argument(
+        "--development", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="newstest2013 by default"
+    )
+
+
+def _add_beam(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--beam", type=_count, default=4, metavar="N", help="sentences that are followed at once")
+    command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="of the length normalisation")
+    command.add_argument("--beta", type=float, default=0.2, metavar="B", help="of the coverage penalty")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
+    return int(text)
+
+
+# The experiments are imported where they run, so that the help of a command does not wait for torch.
+
+
+def _train(args: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from rarecall.experiments.training import Pace, steps_of
+    from rarecall.experiments.translation import networks
+    from rarecall.experiments.translation.presets import make_run
+    from rarecall.experiments.translation.text import DEVELOPMENT
+    from rarecall.experiments.translation.train import prepare, train
+
+    begin = None if args.begin is None else networks.read(args.begin)
+    files, chosen = _files(args), {name: getattr(args, name) for name in CHOSEN}
+    run = make_run(args.preset, memory=args.memory, steps=args.steps or steps_of(args.out), **chosen)
+    development = _pair(args.development, DEVELOPMENT, args.data)
+    data, digest = prepare(files, development, run.pieces if begin is None else begin.vocabulary)
+    run = replace(
+        run,
+        pieces=len(data.vocabulary),
+        trained_on=files.name,
+        text=digest,
+        vocabulary=data.vocabulary.digest,
+        repeats=files.repeats,
+        begun_with="" if begin is None else networks.in_a_word(begin),
+    )
+    pace = Pace(args.report_every, args.measure_every, args.save_every, tensorboard=args.tensorboard)
+    train(run, data, args.out, pace, begin)
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.translation import networks, table
+    from rarecall.experiments.translation.evaluate import BASELINE, MEMORY, Measured, evaluate
+    from rarecall.experiments.translation.presets import preset_of
+    from rarecall.experiments.translation.text import DEVELOPMENT, TEST, read
+    from rarecall.models.beam import Beam
+
+    trained = networks.read(args.weights)
+    baseline = None if args.baseline is None else networks.read(args.baseline)
+    files = _files(args)
+    measured = Measured(
+        _pair(args.test, TEST, args.data),
+        _pair(args.development, DEVELOPMENT, args.data),
+        read(files.sources, files.targets),
+    )
+    origin = results.origin(_command(args), trained.run["seed"])
+    networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
+    networks_of |= {} if baseline is None else {BASELINE: baseline}
+    training = {whose: of.run | {"commit": of.commit} for whose, of in networks_of.items()}
+    result = {"preset": preset_of(trained.run), "training": training}
+    beam = Beam(args.beam, args.alpha, args.beta)
+    result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill, translations=args.translations)
+    print(table.lines_of(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _text(args: argparse.Namespace) -> None:
+    from rarecall.experiments.translation import networks
+    from rarecall.experiments.translation.text import read
+    from rarecall.experiments.translation.translator import Translator
+    from rarecall.models.beam import Beam
+
+    pairs = [_taught(pair) for pair in args.teach]
+    trained = networks.read(args.weights)
+    text = None
+    if args.explain:
+        try:
+            files = _files(args)
+            text = read(files.sources, files.targets)
+        except FileNotFoundError:
+            print("The training text is not at hand: its sentences are named by their numbers.")
+        else:
+            if text.digest != trained.run["text"]:
+                raise ValueError(f"The text is not what the network was trained on: {trained.run['trained_on']}.")
+    beam = Beam(args.beam, args.alpha, args.beta)
+    translator = Translator(trained.network, trained.vocabulary, trained.run["pairs"], text, beam)
+    for source, target in pairs:
+        translator.teach(source, target)
+    for sentence in args.sentence:
+        found = translator.translate(sentence)
+        print(found)
+        if args.explain:
+            for said in translator.explain(sentence):
+                print(said.line())
+    if args.save:
+        networks.save(trained, args.save)
+
+
+def _pack(args: argparse.Namespace) -> None:
+    from rarecall.experiments.translation.pack import pack
+
+    kept = pack(args.weights, args.slots, args.out)
+    print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
+
+
+def _table(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.translation import table
+
+    print(table.table(args.results or results.FOLDER))
+
+
+def _files(args: argparse.Namespace) -> Files:
+    """The training text that is asked for."""
+    from rarecall.experiments.translation.text import Files, training_files
+
+    if args.source is None and args.target is None and args.repeat is None:
+        return training_files(args.data)
+    sources, targets = args.source or [], args.target or []
+    repeats = args.repeat or [1] * len(sources)
+    return Files(tuple(sources), tuple(targets), tuple(repeats), ", ".join(path.name for path in sources))
+
+
+def _pair(given: list[Path] | None, name: str, folder: str | None) -> Text:
+    """The text of two files, or of a news test where none are given."""
+    from rarecall.experiments.translation.text import news_test, read
+
+    return news_test(name, folder) if given is None else read(given[:1], given[1:])
+
+
+def _taught(pair: str) -> tuple[str, str]:
+    source, between, target = pair.partition("|||")
+    if not between or not source.strip() or not target.strip():
+        raise ValueError(f"--teach got {pair!r}; expected 'source ||| target', a sentence on both sides.")
+    return source.strip(), target.strip()
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command that makes this result again; where the data is differs from machine to machine."""
+    words = ["rarecall", "translate", "evaluate"]
+    texts = ("test", "source", "target", "repeat", "development")
+    for name in ("weights", "baseline", *texts, "beam", "alpha", "beta", "refill", "out"):
+        given = getattr(args, name)
+        if given:
+            words += [f"--{name}", *map(str, given if isinstance(given, list) else [given])]
+    return shlex.join(words)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rarecall.cli import translate
+from rarecall.cli.main import main
+from rarecall.experiments.translation import bleu, networks, presets
+from tests.experiments.translation.conftest import sentences, write
+
+
+def run(command: str) -> None:
+    main(shlex.split(command))
+
+
+def test_train_evaluate_text_pack_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bleu, "SAMPLES", 5)
+    monkeypatch.setenv("RARECALL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("t", 60), ("d", 3), ("n", 4)):
+        write(sentences(count, seed=count), tmp_path, name)
+    (tmp_path / "results").mkdir()
+    texts = "--source t.en --target t.de --development d.en d.de"
+    small = "--pieces 310 --units 8 --layers 2 --tokens 60 --steps 2 --capacity 500"
+    run(f"translate train {texts} {small} --out runs/a")
+    run(f"translate train {texts} {small} --out runs/b --memory --from runs/a/network.safetensors")
+    evaluate = (
+        "translate evaluate --weights runs/b/network.safetensors --baseline runs/a/network.safetensors "
+        f"--test n.en n.de {texts} --beam 1 --alpha 0.6 --beta 0.2 --refill 10 --out results/b.json"
+    )
+    run(evaluate)
+    result = json.loads((tmp_path / "results" / "b.json").read_text())
+    assert set(shlex.split(result["command"])) == set(shlex.split(f"rarecall {evaluate}"))
+    assert result["preset"] == "own"
+    assert result["training"]["with memory"]["trained_on"] == "t.en"
+    assert "2 steps without memory" in result["training"]["with memory"]["begun_with"]
+    run("translate pack --weights runs/b/network.safetensors --slots 1 --out small.safetensors")
+    assert "with 1 slots" in capsys.readouterr().out
+    taught = "--teach 'zu sees dog then ||| KE sieht hund dann' --explain --save taught.safetensors"
+    run(f"translate text 'zu likes fox now' --weights small.safetensors {taught} {texts} --beam 1")
+    assert " |||" in capsys.readouterr().out  # an answer, and the pair it came from
+    assert networks.read("taught.safetensors").network.memory.sources.max() == 60  # the first after those of training
+    run("translate text 'zu likes fox now' --weights taught.safetensors --explain --beam 1 --data nowhere")
+    assert "named by their numbers" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="expected 'source"):
+        run("translate text a --teach 'one | two'")
+    with pytest.raises(ValueError, match="not what the network was trained on"):
+        run("translate text a --weights small.safetensors --explain --source n.en --target n.de")
+    run("translate table --results results")
+    assert "trained on t.en" in capsys.readouterr().out
+
+
+def test_the_names_of_the_command_are_those_that_there_are() -> None:
+    assert tuple(presets.PRESETS) == translate.PRESETS
+    assert set(translate.CHOSEN) <= set(vars(presets.PRESETS["cpu"]))
+
+
+def test_presets_make_runs() -> None:
+    paper = presets.make_run("paper", memory=True)
+    assert (paper.units, paper.layers, paper.pieces, paper.capacity) == (1024, 8, 32_000, 500_000)
+    assert presets.make_run("cpu", memory=False).capacity == 0
+    assert presets.make_run("cpu", memory=True, steps=7, seed=None).steps == 7
+    assert presets.preset_of(vars(presets.PRESETS["cpu"])) == "cpu"
+
+
+@pytest.mark.parametrize("words", [["train"], ["evaluate"], [], ["text"], ["train", "--out", "a", "--units", "0"]])
+def test_wrong_arguments_are_told(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["translate", *words])
+    assert "usage: rarecall translate" in capsys.readouterr().err
