@@ -56,22 +56,24 @@ def ask(network: Network, examples: Examples, batch: int = 250, quiet: bool = Tr
 
 @torch.no_grad()
 def refill(
-    model: str, network: Network, data: Data, capacity: int, *, passes: int = 2, seed: int = 0, quiet: bool = True
+    run: dict[str, Any], network: Network, data: Data, capacity: int, *, passes: int = 2, quiet: bool = True
 ) -> Network:
     """The same network with a new memory that was shown the training examples: no training, only updates.
+
+    As in its training, it writes on from its own output, or from the right one.
 
     In a first pass, every fourth new digit finds another number's key that happens to have its value, and is averaged
     into it in place of a slot of its own. A second pass writes those that are still answered wrong.
     """
-    filled = make_network(model, capacity)
+    filled = make_network(run["model"], capacity)
     filled.load_state_dict(dict(network.named_parameters()), strict=False)
     filled.eval()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     batch = min(64, max(1, capacity // data.task.longest))  # whatever misses finds a slot
     order = [which for _ in range(passes) for which in batches(data.training, batch, generator)]
     for which in tqdm(order, desc=f"{capacity} slots", disable=quiet):
         shown = data.training[which]
-        recall = filled(shown.inputs).recall
+        recall = filled(shown.inputs, shown.outputs if run["forced"] == 1 else None).recall
         if filled.memory is None or recall is None:
             raise ValueError("refill got a network without a memory; there is nothing to fill.")
         source = which[:, None].expand_as(shown.outputs)

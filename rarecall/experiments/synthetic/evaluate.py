@@ -42,14 +42,14 @@ def evaluate(
     figures[f"length {LONGER}"] = per_cent(ask(network, longer.test, quiet=quiet).right)
     if network.memory is not None:
         figures["slots"] = len(network.memory)
-        filled = refill(run["model"], network, data, network.memory.capacity, quiet=quiet)
+        filled = refill(run, network, data, network.memory.capacity, quiet=quiet)
         refilled = ask(filled, data.test, quiet=quiet)
         figures["inside"] = look_inside(refilled, data) | {
             "slots": len(filled.memory or ()),
             "test": per_cent(refilled.right),
         }
         figures["by capacity"] = {
-            str(capacity): per_cent(ask(refill(run["model"], network, data, capacity, quiet=quiet), data.test).right)
+            str(capacity): per_cent(ask(refill(run, network, data, capacity, quiet=quiet), data.test).right)
             for capacity in capacities
         }
     return {"experiment": "synthetic", "figures": figures}

@@ -66,11 +66,12 @@ def test_shares_have_intervals() -> None:
 
 
 @pytest.mark.usefixtures("_small_networks")
-def test_a_new_memory_is_filled_from_the_training_examples_and_the_network_stays() -> None:
+@pytest.mark.parametrize(("model", "forced"), [("neural-gpu", 0.0), ("seq2seq", 1.0)])
+def test_a_new_memory_is_filled_from_the_training_examples_and_the_network_stays(model: str, forced: float) -> None:
     data = Data(TASK)
-    network = make_network("neural-gpu", 1000)
+    network = make_network(model, 1000)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    filled = refill("neural-gpu", network, data, 500)
+    filled = refill({"model": model, "forced": forced}, network, data, 500)
     assert filled.memory is not None
     assert network.memory is not None
     assert (len(network.memory), filled.memory.capacity) == (0, 500)
@@ -88,7 +89,7 @@ def test_a_new_memory_is_filled_from_the_training_examples_and_the_network_stays
 @pytest.mark.usefixtures("_small_networks")
 def test_refilling_without_a_memory_is_told() -> None:
     with pytest.raises(ValueError, match="without a memory"):
-        refill("neural-gpu", make_network("neural-gpu", 0), Data(TASK), 0)
+        refill({"model": "neural-gpu", "forced": 0.0}, make_network("neural-gpu", 0), Data(TASK), 0)
 
 
 def test_a_look_inside_tells_numbers_from_surroundings() -> None:
