@@ -27,11 +27,11 @@ class Preset:
 
 
 PRESETS = {
-    "paper": Preset(Task(), capacity=500_000, steps=20_000, short=16),
+    "paper": Preset(Task(), capacity=500_000, steps=10_000, short=16),
     "small": Preset(
         Task(symbols=4_000, digits=6, shortest=7, longest=16, training=10_000, test=2_000),
         capacity=60_000,
-        steps=4_000,
+        steps=3_000,
         short=12,
     ),
 }
