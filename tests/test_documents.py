@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import document as speed
+from rarecall.experiments.synthetic import table as synthetic
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,3 +43,11 @@ def test_links_between_documents_lead_somewhere(document) -> None:
 def test_the_tables_of_speed_are_those_of_the_results() -> None:
     text = speed.DOCUMENT.read_text()
     assert speed.filled(text) == text
+
+
+def test_the_table_of_the_synthetic_task_is_that_of_the_results() -> None:
+    printed = synthetic.table(ROOT / "results").split("\n###")[0]
+    rows = [line for line in printed.splitlines() if line.startswith("| ")]
+    assert len(rows) == 7
+    text = (ROOT / "docs" / "synthetic.md").read_text()
+    assert "\n".join(rows) in text

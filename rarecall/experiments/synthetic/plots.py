@@ -64,9 +64,10 @@ def _save(path: Path, plot: Any) -> Path:
 
 
 def _training(axes: Any, lines: list[dict[str, float]]) -> None:
+    with_memory = "slots" in lines[0]
     wanted = (
-        ("memory_1", "memory's answer, first digit"),
-        ("output_1", "output, first digit"),
+        ("first", "memory's answer, first digit" if with_memory else "output, first digit"),
+        ("output_1" if with_memory else "", "output, first digit"),
         ("right", "training sequences of the level"),
         ("validation", "held-out sequences, all numbers and lengths"),
     )
