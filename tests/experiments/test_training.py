@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-import pytest
+import platform
+import resource
 
-from rarecall.experiments.training import schedule
+import pytest
+import torch
+
+from rarecall.experiments.training import keep_freed_memory, schedule
 
 
 def test_the_learning_rate_rises_and_falls_to_nothing() -> None:
@@ -10,3 +14,14 @@ def test_the_learning_rate_rises_and_falls_to_nothing() -> None:
     assert schedule(0.1, 0.1) == pytest.approx(1.0)
     assert schedule(0.55, 0.1) == pytest.approx(0.5)
     assert schedule(1.0, 0.1) == pytest.approx(0.0)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_what_a_step_freed_is_taken_again_without_the_kernel() -> None:
+    assert keep_freed_memory()
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(16_000_000)  # 64 MB are 15,625 pages
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert faults[-1] < 1_000

@@ -22,10 +22,10 @@ PRESETS = {
     "cpu": Run(
         pieces=8_000,
         units=256,
-        layers=3,
+        layers=2,
         capacity=500_000,
-        steps=18_000,
-        tokens=2560,
+        steps=40_000,
+        tokens=1280,
         rate=1e-3,
         dropout=0.1,
     ),

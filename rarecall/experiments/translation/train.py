@@ -26,6 +26,7 @@ from rarecall.models.beam import Beam
 from rarecall.models.decoded import Decoded
 
 WATCHED = 300  # sentences of the development set that are translated as training goes on
+PADDING = -100  # of no piece
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,11 @@ class State:
             group["lr"] = rate
         # A sentence that comes again must not be answered by the keys that it wrote itself.
         decoded = network(batch.source, batch.target, batch.ids if run.capacity else None)
-        right = batch.target[batch.mask]
-        by_output = F.cross_entropy(decoded.logits[batch.mask], right, label_smoothing=run.smoothing)
+        # What is padding is marked rather than cut out, which would copy all logits, the largest tensor there is.
+        right = batch.target.masked_fill(~batch.mask, PADDING)
+        by_output = F.cross_entropy(
+            decoded.logits.flatten(0, 1), right.flatten(), ignore_index=PADDING, label_smoothing=run.smoothing
+        )
         by_memory = torch.zeros(())
         if network.memory is not None and decoded.recall is not None:
             by_memory = network.memory.loss(decoded.recall, batch.target, mask=batch.mask)
@@ -179,11 +183,12 @@ class State:
         remember(network, decoded, batch)
         self.step += 1
         figures = {"loss": loss.item(), "by_output": by_output.item(), "norm": norm.item(), "rate": rate}
-        figures |= {"epoch": self.epoch + self.place / len(self._batches()), "tokens": float(len(right))}
+        tokens = int(batch.mask.sum())
+        figures |= {"epoch": self.epoch + self.place / len(self._batches()), "tokens": float(tokens)}
         if decoded.recall is not None:
             figures |= {"by_memory": by_memory.item(), "slots": float(len(network.memory or ()))}
             figures |= of_memory(decoded, batch)
-        return figures | {"tokens_per_second": len(right) / (time.perf_counter() - began)}
+        return figures | {"tokens_per_second": tokens / (time.perf_counter() - began)}
 
     def next_batch(self) -> Batch:
         """The next batch of the epoch, or the first of the next."""
