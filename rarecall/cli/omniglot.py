@@ -6,6 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
+from rarecall.cli.arguments import count
+
 MODELS = ("mann", "matching", "matching-fce", "ours", "paper", "paper-softmax", "siamese")
 
 
@@ -19,15 +21,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/ours")
     training.add_argument("--on", choices=("train", "trainval"), default="train", help="characters to train on")
     budget = training.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=_count, metavar="N", help="steps of the whole run; the recipe's by default")
+    budget.add_argument("--steps", type=count, metavar="N", help="steps of the whole run; the recipe's by default")
     budget.add_argument("--minutes", type=float, metavar="M", help="as many steps as this machine makes in M minutes")
-    training.add_argument("--save-every", type=_count, default=250, metavar="N", help="steps between checkpoints")
+    training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
     training.set_defaults(run=_train)
 
     evaluating = commands.add_parser("evaluate", help="N-way K-shot accuracies, as in the paper")
     _add_learner(evaluating, pixels=True)
-    evaluating.add_argument("--episodes", type=_count, default=1000, metavar="N", help="of each setting")
+    evaluating.add_argument("--episodes", type=count, default=1000, metavar="N", help="of each setting")
     evaluating.set_defaults(run=_evaluate)
 
     measuring = commands.add_parser("lifelong", help="what a memory that is never reset keeps")
@@ -61,12 +63,6 @@ def _add_learner(parser: argparse.ArgumentParser, *, pixels: bool) -> None:
         )
     parser.add_argument("--on", choices=("test", "val"), default="test", help="characters to ask")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
-    return int(text)
 
 
 # The experiments are imported where they run, so that the help of a command does not wait for torch.

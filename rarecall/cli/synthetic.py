@@ -6,8 +6,11 @@ import argparse
 import shlex
 from pathlib import Path
 
+from rarecall.cli.arguments import count, share
+
 MODELS = ("neural-gpu", "seq2seq")
 PRESETS = ("paper", "small")
+CHOSEN = ("units", "capacity", "forced", "batch", "rate", "first", "short", "seed")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,18 +23,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("--memory", action="store_true", help="with a memory")
     training.add_argument("--preset", choices=PRESETS, default="paper", help="the full task, or one of minutes")
     training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/a")
-    training.add_argument("--steps", type=_count, metavar="N", help="of the whole run; the preset's by default")
-    training.add_argument("--capacity", type=_count, metavar="N", help="slots of the memory; the preset's by default")
+    training.add_argument("--steps", type=count, metavar="N", help="of the whole run; the preset's by default")
+    training.add_argument("--units", type=count, metavar="N", help="channels, or units in a layer")
+    training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory; the preset's by default")
     training.add_argument(
         "--fixed", action="store_true", help="the same examples in each epoch, and not new As and Bs around the numbers"
     )
-    training.add_argument("--forced", type=_share, metavar="S", help="share of sequences trained on the right output")
-    training.add_argument("--batch", type=_count, metavar="N", help="sequences in a step")
+    training.add_argument("--forced", type=share, metavar="S", help="share of sequences trained on the right output")
+    training.add_argument("--batch", type=count, metavar="N", help="sequences in a step")
     training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
     training.add_argument("--first", type=int, metavar="N", help="numbers that training begins with; 0: all at once")
-    training.add_argument("--short", type=_count, metavar="N", help="greatest length until all numbers take part")
+    training.add_argument("--short", type=count, metavar="N", help="greatest length until all numbers take part")
     training.add_argument("--seed", type=int, default=0)
-    training.add_argument("--save-every", type=_count, default=250, metavar="N", help="steps between checkpoints")
+    training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
     training.set_defaults(run=_train)
 
@@ -40,14 +44,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     model.add_argument("--weights", type=Path, metavar="FILE", help="of a trained model")
     model.add_argument("--hamming", choices=PRESETS, metavar="PRESET", help="the Hamming nearest neighbour on a preset")
     evaluating.add_argument(
-        "--capacities", type=_count, nargs="+", default=(), metavar="N", help="fill memories of these sizes as well"
+        "--capacities", type=count, nargs="+", default=(), metavar="N", help="fill memories of these sizes as well"
     )
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
     packing = commands.add_parser("pack", help="a trained model with only the newest slots of its memory, for weights/")
     packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained model with memory")
-    packing.add_argument("--slots", type=_count, required=True, metavar="N", help="how many to keep")
+    packing.add_argument("--slots", type=count, required=True, metavar="N", help="how many to keep")
     packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
     packing.set_defaults(run=_pack)
 
@@ -55,22 +59,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
     table.add_argument("--plots", type=Path, metavar="DIR", help="write the plots there as well")
     table.set_defaults(run=_table)
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; expected a number from 0 to 1")
-    return share
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
-    return int(text)
 
 
 # The experiments are imported where they run, so that the help of a command does not wait for torch.
@@ -81,7 +69,7 @@ def _train(args: argparse.Namespace) -> None:
     from rarecall.experiments.synthetic.train import train
     from rarecall.experiments.training import Pace, steps_of
 
-    chosen = {name: getattr(args, name) for name in ("seed", "capacity", "forced", "batch", "rate", "first", "short")}
+    chosen = {name: getattr(args, name) for name in CHOSEN}
     steps = args.steps or steps_of(args.out)
     run = make_run(args.preset, args.model, memory=args.memory, steps=steps, anew=not args.fixed, **chosen)
     train(run, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard))

@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rarecall.cli.arguments import count
+
 if TYPE_CHECKING:
     from rarecall.experiments.translation.text import Files, Text
 
@@ -25,19 +27,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/a")
     training.add_argument("--from", type=Path, dest="begin", metavar="FILE", help="begin with these trained weights")
     _add_text(training)
-    training.add_argument("--steps", type=_count, metavar="N", help="of the whole run; the preset's by default")
-    training.add_argument("--pieces", type=_count, metavar="N", help="of the vocabulary")
-    training.add_argument("--units", type=_count, metavar="N", help="in a layer")
-    training.add_argument("--layers", type=_count, metavar="N", help="of the encoder, and of the decoder")
-    training.add_argument("--capacity", type=_count, metavar="N", help="slots of the memory")
-    training.add_argument("--tokens", type=_count, metavar="N", help="target pieces of a step at the most")
-    training.add_argument("--longest", type=_count, metavar="N", help="pairs with more pieces are left out of training")
+    training.add_argument("--steps", type=count, metavar="N", help="of the whole run; the preset's by default")
+    training.add_argument("--pieces", type=count, metavar="N", help="of the vocabulary")
+    training.add_argument("--units", type=count, metavar="N", help="in a layer")
+    training.add_argument("--layers", type=count, metavar="N", help="of the encoder, and of the decoder")
+    training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
+    training.add_argument("--tokens", type=count, metavar="N", help="target pieces of a step at the most")
+    training.add_argument("--longest", type=count, metavar="N", help="pairs with more pieces are left out of training")
     training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
     training.add_argument("--dropout", type=float, metavar="P", help="of what goes into a layer")
     training.add_argument("--seed", type=int)
-    training.add_argument("--report-every", type=_count, default=50, metavar="N", help="steps between lines of metrics")
-    training.add_argument("--measure-every", type=_count, default=1000, metavar="N", help="steps between BLEU scores")
-    training.add_argument("--save-every", type=_count, default=500, metavar="N", help="steps between checkpoints")
+    training.add_argument("--report-every", type=count, default=50, metavar="N", help="steps between lines of metrics")
+    training.add_argument("--measure-every", type=count, default=1000, metavar="N", help="steps between BLEU scores")
+    training.add_argument("--save-every", type=count, default=500, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
     training.set_defaults(run=_train)
 
@@ -50,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_text(evaluating)
     _add_beam(evaluating)
     evaluating.add_argument(
-        "--refill", type=_count, default=0, metavar="N", help="empty the memory and show it N training pairs first"
+        "--refill", type=count, default=0, metavar="N", help="empty the memory and show it N training pairs first"
     )
     evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations there")
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -70,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     packing = commands.add_parser("pack", help="a trained network with only the newest slots of its memory")
     packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network with memory")
-    packing.add_argument("--slots", type=_count, required=True, metavar="N", help="how many to keep")
+    packing.add_argument("--slots", type=count, required=True, metavar="N", help="how many to keep")
     packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
     packing.set_defaults(run=_pack)
 
@@ -86,7 +88,7 @@ def _add_text(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--target", type=Path, nargs="+", metavar="FILE", help="its translation, line by line")
     command.add_argument(
-        "--repeat", type=_count, nargs="+", metavar="N", help="how often each of these files is seen in an epoch"
+        "--repeat", type=count, nargs="+", metavar="N", help="how often each of these files is seen in an epoch"
     )
     command.add_argument(
         "--development", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="newstest2013 by default"
@@ -94,15 +96,9 @@ def _add_text(command: argparse.ArgumentParser) -> None:
 
 
 def _add_beam(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--beam", type=_count, default=4, metavar="N", help="sentences that are followed at once")
+    command.add_argument("--beam", type=count, default=4, metavar="N", help="sentences that are followed at once")
     command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="of the length normalisation")
     command.add_argument("--beta", type=float, default=0.2, metavar="B", help="of the coverage penalty")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
-    return int(text)
 
 
 # The experiments are imported where they run, so that the help of a command does not wait for torch.

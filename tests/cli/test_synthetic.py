@@ -9,9 +9,9 @@ import pytest
 
 from rarecall.cli import synthetic
 from rarecall.cli.main import main
-from rarecall.experiments.synthetic import answers, evaluate, presets, train
+from rarecall.experiments.synthetic import evaluate, presets
 from rarecall.experiments.synthetic.networks import MODELS
-from tests.experiments.synthetic.conftest import TASK, make_network
+from tests.experiments.synthetic.conftest import TASK
 
 
 def run(command: str) -> None:
@@ -21,9 +21,8 @@ def run(command: str) -> None:
 def test_train_evaluate_and_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (answers, evaluate, train):
-        monkeypatch.setattr(module, "make_network", make_network)
-    monkeypatch.setitem(presets.PRESETS, "small", presets.Preset(TASK, capacity=1000, steps=4, short=5))
+    small = presets.Preset(TASK, {"neural-gpu": 6, "seq2seq": 8}, capacity=1000, steps=4, short=5)
+    monkeypatch.setitem(presets.PRESETS, "small", small)
     monkeypatch.setattr(evaluate, "LONGER", 9)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
@@ -44,6 +43,7 @@ def test_the_names_of_the_command_are_those_that_there_are() -> None:
     assert synthetic.MODELS == MODELS
     assert tuple(presets.PRESETS) == synthetic.PRESETS
     assert presets.FORCED.keys() == presets.RATE.keys() == set(MODELS)
+    assert all(preset.units.keys() == set(MODELS) for preset in presets.PRESETS.values())
 
 
 def test_presets_make_runs() -> None:

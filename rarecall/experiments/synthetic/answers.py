@@ -65,7 +65,9 @@ def refill(
     In a first pass, every fourth new digit finds another number's key that happens to have its value, and is averaged
     into it in place of a slot of its own. A second pass writes those that are still answered wrong.
     """
-    filled = make_network(run["model"], capacity)
+    if network.memory is None:
+        raise ValueError("refill got a network without a memory; there is nothing to fill.")
+    filled = make_network(run["model"], network.memory.key_size, capacity)
     filled.load_state_dict(dict(network.named_parameters()), strict=False)
     filled.eval()
     generator = torch.Generator().manual_seed(0)
@@ -74,8 +76,8 @@ def refill(
     for which in tqdm(order, desc=f"{capacity} slots", disable=quiet):
         shown = data.training[which]
         recall = filled(shown.inputs, shown.outputs if run["forced"] == 1 else None).recall
-        if filled.memory is None or recall is None:
-            raise ValueError("refill got a network without a memory; there is nothing to fill.")
+        assert filled.memory is not None
+        assert recall is not None
         source = which[:, None].expand_as(shown.outputs)
         filled.memory.update(recall, shown.outputs, source=source, generator=generator)
     return filled

@@ -17,9 +17,11 @@ from rarecall import storage
 from rarecall.experiments.synthetic import hamming
 from rarecall.experiments.synthetic.answers import Answers, ask, per_cent, refill
 from rarecall.experiments.synthetic.inspection import look_inside
-from rarecall.experiments.synthetic.networks import Network, make_network
+from rarecall.experiments.synthetic.networks import Network
 from rarecall.experiments.synthetic.task import Data, Examples, Task
 from rarecall.models import weights
+from rarecall.models.neural_gpu import NeuralGPU
+from rarecall.models.seq2seq import Seq2Seq
 
 LONGER = 60
 
@@ -77,12 +79,12 @@ def figures_of(answers: Answers, data: Data, examples: Examples) -> dict[str, An
 
 def network_of(path: str | os.PathLike[str]) -> tuple[Network, dict[str, Any]]:
     """The trained network in a file, and how it was trained."""
-    tensors, header = storage.read(path, kind="network")
+    _, header = storage.read(path, kind="network")
     run = json.loads(header.get("run", "{}"))
     if not {"task", "model", "capacity"} <= run.keys():
         raise ValueError(f"{path} does not hold a network of the synthetic task; expected what its training wrote.")
-    network = make_network(run["model"], run["capacity"])
-    weights.load_into(network, tensors, path)
+    network = weights.load(path)
+    assert isinstance(network, NeuralGPU | Seq2Seq)
     return network, run | {"commit": header.get("commit", "unknown")}
 
 

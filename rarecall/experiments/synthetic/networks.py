@@ -1,4 +1,4 @@
-"""The two networks of the paper's second table, at the paper's sizes."""
+"""The two networks of the paper's second table, of any size."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ Network = NeuralGPU | Seq2Seq
 MODELS = ("neural-gpu", "seq2seq")
 
 
-def make_network(model: str, capacity: int) -> Network:
-    """A network with a memory of so many slots, or with none where there are 0."""
+def make_network(model: str, units: int, capacity: int) -> Network:
+    """A network.
+
+    Args:
+        model: one of MODELS.
+        units: channels of a Neural GPU, or units in a layer of seq2seq; numbers in a key of the memory.
+        capacity: slots of the memory; 0 for none.
+    """
+    memory = Memory(units, capacity) if capacity else None
     if model == "neural-gpu":
-        return NeuralGPU(SYMBOLS, channels=32, memory=Memory(32, capacity) if capacity else None)
+        return NeuralGPU(SYMBOLS, channels=units, memory=memory)
     if model == "seq2seq":
-        return Seq2Seq(SYMBOLS, units=256, memory=Memory(256, capacity) if capacity else None)
+        return Seq2Seq(SYMBOLS, units=units, memory=memory)
     raise ValueError(f"There is no model {model!r}; expected one of {', '.join(MODELS)}.")

@@ -31,6 +31,7 @@ class Run:
     Attributes:
         task: what is to be learned.
         model: "neural-gpu" or "seq2seq".
+        units: channels of a Neural GPU, or units in a layer of seq2seq; numbers in a key of the memory.
         capacity: slots of the memory, 0 for none.
         steps: of the whole run; the learning rate reaches 0 at the last.
         seed: of everything random but the task.
@@ -46,6 +47,7 @@ class Run:
 
     task: Task
     model: str
+    units: int
     capacity: int
     steps: int
     seed: int = 0
@@ -93,7 +95,7 @@ class State:
         short = run.short if run.anew else run.task.longest
         self.curriculum = Curriculum(self.data, first=run.first, short=short)
         torch.manual_seed(run.seed)
-        self.network = make_network(run.model, run.capacity)
+        self.network = make_network(run.model, run.units, run.capacity)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, fused=True)
         self.order = torch.empty(0, dtype=torch.int64)  # examples still to be shown before any comes again
 

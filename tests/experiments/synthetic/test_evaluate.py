@@ -12,13 +12,14 @@ from rarecall.experiments.synthetic import evaluate as evaluation
 from rarecall.experiments.synthetic.answers import Answers, ask, per_cent, refill
 from rarecall.experiments.synthetic.evaluate import evaluate, evaluate_hamming, figures_of, network_of
 from rarecall.experiments.synthetic.inspection import by_confidence, look_inside
+from rarecall.experiments.synthetic.networks import make_network
 from rarecall.experiments.synthetic.pack import pack
 from rarecall.experiments.synthetic.task import Data
 from rarecall.experiments.synthetic.train import Run, train
 from rarecall.experiments.training import Pace
 from rarecall.models import weights
 from rarecall.models.decoded import Decoded
-from tests.experiments.synthetic.conftest import TASK, make_network
+from tests.experiments.synthetic.conftest import TASK
 
 
 class Oracle(nn.Module):
@@ -65,11 +66,10 @@ def test_shares_have_intervals() -> None:
     assert per_cent(torch.zeros(0)) == {"mean": None, "interval": None, "asked": 0}
 
 
-@pytest.mark.usefixtures("_small_networks")
 @pytest.mark.parametrize(("model", "forced"), [("neural-gpu", 0.0), ("seq2seq", 1.0)])
 def test_a_new_memory_is_filled_from_the_training_examples_and_the_network_stays(model: str, forced: float) -> None:
     data = Data(TASK)
-    network = make_network(model, 1000)
+    network = make_network(model, 8, 1000)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     filled = refill({"model": model, "forced": forced}, network, data, 500)
     assert filled.memory is not None
@@ -86,10 +86,9 @@ def test_a_new_memory_is_filled_from_the_training_examples_and_the_network_stays
         assert filled.memory.values[slot] in data.training.outputs[example]
 
 
-@pytest.mark.usefixtures("_small_networks")
 def test_refilling_without_a_memory_is_told() -> None:
     with pytest.raises(ValueError, match="without a memory"):
-        refill({"model": "neural-gpu", "forced": 0.0}, make_network("neural-gpu", 0), Data(TASK), 0)
+        refill({"model": "neural-gpu", "forced": 0.0}, make_network("neural-gpu", 8, 0), Data(TASK), 0)
 
 
 def test_a_look_inside_tells_numbers_from_surroundings() -> None:
@@ -114,10 +113,9 @@ def test_answers_are_counted_by_confidence() -> None:
     assert parts[-1]["mean"] == pytest.approx(66.67)
 
 
-@pytest.mark.usefixtures("_small_networks")
 def test_what_training_wrote_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "LONGER", 9)
-    train(Run(TASK, "neural-gpu", capacity=400, steps=3, batch=12), tmp_path, Pace(quiet=True))
+    train(Run(TASK, "neural-gpu", units=6, capacity=400, steps=3, batch=12), tmp_path, Pace(quiet=True))
     network, run = network_of(tmp_path / "network.safetensors")
     assert network.memory is not None
     assert len(network.memory) > 0
@@ -129,9 +127,8 @@ def test_what_training_wrote_is_evaluated(tmp_path: Path, monkeypatch: pytest.Mo
     assert figures["by capacity"].keys() == {"50", "100"}
 
 
-@pytest.mark.usefixtures("_small_networks")
 def test_packing_keeps_the_newest_slots_and_all_of_the_network(tmp_path: Path) -> None:
-    run = Run(TASK, "neural-gpu", capacity=400, steps=4, batch=12)
+    run = Run(TASK, "neural-gpu", units=6, capacity=400, steps=4, batch=12)
     train(run, tmp_path, Pace(quiet=True))
     whole, _ = network_of(tmp_path / "network.safetensors")
     assert pack(tmp_path / "network.safetensors", 30, tmp_path / "packed.safetensors") == 30
@@ -156,7 +153,7 @@ def test_the_hamming_neighbour_is_measured() -> None:
 
 
 def test_weights_of_something_else_are_told(tmp_path: Path) -> None:
-    weights.save(make_network("neural-gpu", 0), tmp_path / "w.safetensors")
+    weights.save(make_network("neural-gpu", 8, 0), tmp_path / "w.safetensors")
     with pytest.raises(ValueError, match="not hold a network of the synthetic task"):
         network_of(tmp_path / "w.safetensors")
 
@@ -165,7 +162,7 @@ def test_a_network_and_its_memory_load_with_one_line(tmp_path: Path) -> None:
     import rarecall.models
 
     for model in ("neural-gpu", "seq2seq"):
-        network = make_network(model, 300).eval()
+        network = make_network(model, 8, 300).eval()
         memory = network.memory
         assert isinstance(memory, Memory)
         memory.update(memory(torch.randn(20, memory.key_size)), torch.randint(6, (20,)), source=torch.arange(20) * 1000)

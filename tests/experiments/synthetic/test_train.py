@@ -19,8 +19,7 @@ from rarecall.experiments.training import Pace
 from tests.experiments.synthetic.conftest import TASK
 from tests.helpers import assert_same
 
-pytestmark = pytest.mark.usefixtures("_small_networks")
-RUN = Run(TASK, "neural-gpu", capacity=400, steps=8, seed=3, batch=12, first=16, short=5)
+RUN = Run(TASK, "neural-gpu", units=6, capacity=400, steps=8, seed=3, batch=12, first=16, short=5)
 QUIET = Pace(report=2, measure=4, quiet=True)
 
 
