@@ -78,6 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
     table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
+    table.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of training there as well")
     table.set_defaults(run=_table)
 
 
@@ -200,9 +201,12 @@ def _pack(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> None:
     from rarecall.experiments import results
-    from rarecall.experiments.translation import table
+    from rarecall.experiments.translation import plots, table
 
-    print(table.table(args.results or results.FOLDER))
+    folder = args.results or results.FOLDER
+    print(table.table(folder))
+    if args.plots:
+        plots.draw(folder, args.plots)
 
 
 def _files(args: argparse.Namespace) -> Files:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,14 @@ def test_train_evaluate_text_pack_and_table(
         run("translate text a --teach 'one | two'")
     with pytest.raises(ValueError, match="not what the network was trained on"):
         run("translate text a --weights small.safetensors --explain --source n.en --target n.de")
-    run("translate table --results results")
+    with pytest.raises(FileNotFoundError, match="no metrics of a training"):
+        run("translate table --results results --plots plots")
+    for name in "ab":
+        shutil.copy(f"runs/{name}/metrics.jsonl", f"results/translation-{name}-training.jsonl")
+    run("translate table --results results --plots plots")
     assert "trained on t.en" in capsys.readouterr().out
+    drawn = [Path("plots", f"translation-{name}-training.png") for name in "ab"]
+    assert 1000 < drawn[0].stat().st_size < drawn[1].stat().st_size  # the memory has a panel of its own
 
 
 def test_the_names_of_the_command_are_those_that_there_are() -> None:

@@ -1,4 +1,4 @@
-"""The life-long measurements as plots that can be read in grey."""
+"""The life-long measurements as plots."""
 
 from __future__ import annotations
 
@@ -6,21 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("agg")
-from matplotlib import pyplot
-
 from rarecall.experiments import results
 from rarecall.experiments.omniglot.table import PAPER
+from rarecall.experiments.plotting import STYLES, saved
 
-# Lines differ by dashes and marks, not by colour.
-STYLES = (
-    {"color": "black", "linestyle": "-", "marker": "o"},
-    {"color": "black", "linestyle": "--", "marker": "s"},
-    {"color": "dimgrey", "linestyle": ":", "marker": "^"},
-    {"color": "dimgrey", "linestyle": "-.", "marker": "D"},
-)
+MARKED = tuple(style | {"marker": marker} for style, marker in zip(STYLES, "os^D", strict=True))
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
@@ -32,27 +22,22 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
         raise FileNotFoundError(f"There are no life-long results in {folder}. Run `rarecall omniglot lifelong` first.")
     paths = [out / f"omniglot-{name}.png" for name in ("stream", "retention", "long-tail")]
     for path, plot in zip(paths, (_stream, _retention, _long_tail), strict=True):
-        figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-        plot(axes, measured)
-        axes.set_ylabel("accuracy, %")
-        axes.set_ylim(0, 103)
-        axes.set_axisbelow(True)
-        axes.grid(axis="y", color="lightgrey")
-        axes.legend(loc="lower left")
-        figure.savefig(path, dpi=120)
-        pyplot.close(figure)
+        with saved(path) as [axes]:
+            plot(axes, measured)
+            axes.set_ylabel("accuracy, %")
+            axes.set_ylim(0, 103)
     return paths
 
 
 def _stream(axes: Any, measured: dict[str, Any]) -> None:
-    for style, (title, figures) in zip(STYLES, measured.items(), strict=False):
+    for style, (title, figures) in zip(MARKED, measured.items(), strict=False):
         growth = figures["stream"]["by classes learned"]
         axes.plot([int(mark) for mark in growth], [figure["mean"] for figure in growth.values()], label=title, **style)
     axes.set_xlabel("classes learned one after the other, 15 drawings each")
 
 
 def _retention(axes: Any, measured: dict[str, Any]) -> None:
-    styles = iter(STYLES)
+    styles = iter(MARKED)
     for title, figures in measured.items():
         for size in ("large enough", "too small"):
             kept = figures["retention"][size]

@@ -1,4 +1,4 @@
-"""Training and a look inside as plots that can be read in grey."""
+"""Training and a look inside as plots."""
 
 from __future__ import annotations
 
@@ -7,21 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("agg")
-from matplotlib import pyplot
-
 from rarecall.experiments import results
+from rarecall.experiments.plotting import STYLES, saved
 from rarecall.experiments.synthetic.table import PAPER
-
-# Lines differ by dashes, not by colour.
-STYLES = (
-    {"color": "black", "linestyle": "-"},
-    {"color": "black", "linestyle": "--"},
-    {"color": "dimgrey", "linestyle": ":"},
-    {"color": "dimgrey", "linestyle": "-."},
-)
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
@@ -51,15 +39,10 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
 
 
 def _save(path: Path, plot: Any) -> Path:
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    plot(axes)
-    axes.set_ylabel("right, %")
-    axes.set_ylim(0, 103)
-    axes.set_axisbelow(True)
-    axes.grid(axis="y", color="lightgrey")
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    with saved(path) as [axes]:
+        plot(axes)
+        axes.set_ylabel("right, %")
+        axes.set_ylim(0, 103)
     return path
 
 
