@@ -62,10 +62,18 @@ class Encoder(nn.Module):
         dropout: of what goes into a layer.
         embedding: of (symbols, units), to share it; one of its own by default. One that is shared is the softmax's
             weights as well, and as short as they have to be; what is read from it is made sqrt(units) times as long.
+        shortcut: add the embedded input to the last layer's output.
     """
 
     def __init__(
-        self, symbols: int, units: int, layers: int, *, dropout: float = 0.0, embedding: nn.Embedding | None = None
+        self,
+        symbols: int,
+        units: int,
+        layers: int,
+        *,
+        dropout: float = 0.0,
+        embedding: nn.Embedding | None = None,
+        shortcut: bool = False,
     ) -> None:
         super().__init__()
         if layers < 2 or units % 2:
@@ -75,15 +83,17 @@ class Encoder(nn.Module):
         self.bottom = nn.LSTM(units, units // 2, bidirectional=True, batch_first=True)
         self.above = nn.ModuleList(nn.LSTM(units, units, batch_first=True) for _ in range(layers - 1))
         self.dropout = nn.Dropout(dropout)
+        self.shortcut = shortcut
 
     def forward(self, input: Tensor) -> Encoded:
         """(batch, length) int64."""
-        states, last = self.bottom(self.dropout(self.embedding(input) * self.scale))
+        embedded = self.embedding(input) * self.scale
+        states, last = self.bottom(self.dropout(embedded))
         for number, layer in enumerate(self.above, 2):
             below = states
             states, last = layer(self.dropout(below))
             states = states + below if number > 2 else states
-        return Encoded(states, last)
+        return Encoded(states + embedded if self.shortcut else states, last)
 
 
 class Attention(nn.Module):

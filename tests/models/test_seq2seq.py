@@ -84,6 +84,14 @@ def test_residual_connections_begin_at_the_third_layer() -> None:
     torch.testing.assert_close(steps.states, above + below)
 
 
+def test_with_a_shortcut_the_words_themselves_are_in_the_states() -> None:
+    encoder = Encoder(SYMBOLS, UNITS, 2).double()
+    input = torch.randint(SYMBOLS, (2, 6))
+    states = encoder(input).states
+    encoder.shortcut = True
+    torch.testing.assert_close(encoder(input).states, states + encoder.embedding(input))
+
+
 def test_wrong_sizes_are_told() -> None:
     with pytest.raises(ValueError, match=r"key_size 5.*key_size=8"):
         Decoder(SYMBOLS, UNITS, 2, Memory(5, 10))

@@ -14,11 +14,11 @@ from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
 
-def make_network(symbols: int, units: int, layers: int, dropout: float, capacity: int) -> GNMT:
+def make_network(symbols: int, units: int, layers: int, dropout: float, capacity: int, shortcut: bool) -> GNMT:
     """A network with a memory of so many slots, or with none where there are 0."""
     # Every target piece of a batch asks half a million keys: what approximate search is for.
     memory = Memory(units, capacity, search="auto") if capacity else None
-    return GNMT(symbols, START, END, units, layers, dropout, memory)
+    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def read(name: str | os.PathLike[str]) -> Trained:
         path = weights.FOLDER / f"{path.name}.safetensors"
     tensors, header = storage.read(path, kind="network")
     run = json.loads(header.get("run", "{}"))
-    if "vocabulary" not in header or not {"units", "layers", "capacity"} <= run.keys():
+    if "vocabulary" not in header or not {"units", "layers", "capacity", "shortcut"} <= run.keys():
         raise ValueError(f"{path} does not hold a network that translates; expected what its training wrote.")
     vocabulary = Vocabulary.from_text(header["vocabulary"])
     pieces = tensors.get("encoder.embedding.weight")
@@ -60,7 +60,8 @@ def read(name: str | os.PathLike[str]) -> Trained:
             f"{path} holds weights for {'no' if pieces is None else len(pieces)} pieces and a vocabulary of "
             f"{len(vocabulary)}; expected as many. Take the file as its training wrote it."
         )
-    network = make_network(len(vocabulary), run["units"], run["layers"], run["dropout"], run["capacity"])
+    shapes = (run[name] for name in ("units", "layers", "dropout", "capacity", "shortcut"))
+    network = make_network(len(vocabulary), *shapes)
     weights.load_into(network, tensors, path)
     return Trained(network, vocabulary, run, header.get("commit", "unknown"))
 
@@ -68,7 +69,7 @@ def read(name: str | os.PathLike[str]) -> Trained:
 def begin_with(network: GNMT, trained: Trained) -> None:
     """Gives a network the weights of a trained one; where that has no memory, the answers are not listened to yet."""
     before, after = trained.network.settings(), network.settings()
-    differ = [name for name in ("symbols", "units", "layers") if before[name] != after[name]]
+    differ = [name for name in ("symbols", "units", "layers", "shortcut") if before[name] != after[name]]
     if differ:
         told = ", ".join(f"{name} {before[name]} and not {after[name]}" for name in differ)
         raise ValueError(f"The network to begin with has {told}. Ask for the same, or begin with another.")

@@ -28,6 +28,7 @@ PRESETS = {
         tokens=1280,
         rate=1e-3,
         dropout=0.1,
+        shortcut=True,
     ),
 }
 
@@ -46,7 +47,7 @@ def make_run(preset: str, *, memory: bool, **chosen: Any) -> Run:
 
 def preset_of(run: dict[str, Any]) -> str:
     """The name of the preset whose network a run has; "own" where there is none."""
-    shapes = ("units", "layers", "pieces")
+    shapes = ("units", "layers", "pieces", "shortcut")
     for name, preset in PRESETS.items():
         if all(getattr(preset, shape) == run[shape] for shape in shapes):
             return name

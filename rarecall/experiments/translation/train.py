@@ -35,7 +35,7 @@ class Run:
 
     Attributes:
         pieces: of the vocabulary.
-        units, layers: of the network.
+        units, layers, shortcut: of the network.
         capacity: slots of the memory, 0 for none.
         steps: of the whole run; the learning rate reaches 0 at the last.
         tokens: target pieces of a step at the most.
@@ -59,6 +59,7 @@ class Run:
     tokens: int
     rate: float
     dropout: float
+    shortcut: bool = False
     smoothing: float = 0.1
     clip: float = 1.0
     longest: int = 80
@@ -149,7 +150,9 @@ class State:
                 "need a slot. Ask for a greater --capacity."
             )
         torch.manual_seed(run.seed)
-        self.network = networks.make_network(len(data.vocabulary), run.units, run.layers, run.dropout, run.capacity)
+        self.network = networks.make_network(
+            len(data.vocabulary), run.units, run.layers, run.dropout, run.capacity, run.shortcut
+        )
         if begin is not None:
             networks.begin_with(self.network, begin)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, betas=(0.9, 0.98), fused=True)
