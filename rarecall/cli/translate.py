@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rarecall.experiments.translation.text import Files, Text
 
 PRESETS = ("paper", "cpu")
-CHOSEN = ("pieces", "units", "layers", "capacity", "tokens", "rate", "dropout", "longest", "seed")
+CHOSEN = ("pieces", "units", "layers", "shortcut", "capacity", "tokens", "rate", "dropout", "longest", "seed")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,6 +31,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("--pieces", type=count, metavar="N", help="of the vocabulary")
     training.add_argument("--units", type=count, metavar="N", help="in a layer")
     training.add_argument("--layers", type=count, metavar="N", help="of the encoder, and of the decoder")
+    training.add_argument(
+        "--shortcut", action=argparse.BooleanOptionalAction, help="add the embedded source to the encoder's output"
+    )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
     training.add_argument("--tokens", type=count, metavar="N", help="target pieces of a step at the most")
     training.add_argument("--longest", type=count, metavar="N", help="pairs with more pieces are left out of training")

@@ -27,7 +27,7 @@ def test_train_evaluate_text_pack_and_table(
         write(sentences(count, seed=count), tmp_path, name)
     (tmp_path / "results").mkdir()
     texts = "--source t.en --target t.de --development d.en d.de"
-    small = "--pieces 310 --units 8 --layers 2 --tokens 60 --steps 2 --capacity 500"
+    small = "--pieces 310 --units 8 --layers 2 --no-shortcut --tokens 60 --steps 2 --capacity 500"
     run(f"translate train {texts} {small} --out runs/a")
     run(f"translate train {texts} {small} --out runs/b --memory --from runs/a/network.safetensors")
     evaluate = (
