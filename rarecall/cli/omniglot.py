@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 
-from rarecall.cli.arguments import count
+from rarecall.cli.common import add_table, command_of, count
 
 MODELS = ("mann", "matching", "matching-fce", "ours", "paper", "paper-softmax", "siamese")
 
@@ -36,10 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_learner(measuring, pixels=False)
     measuring.set_defaults(run=_lifelong)
 
-    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
-    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
-    table.add_argument("--plots", type=Path, metavar="DIR", help="write the life-long plots there as well")
-    table.set_defaults(run=_table)
+    add_table(commands, "omniglot")
 
     showing = commands.add_parser(
         "demo", help="the trained network meets the test characters; a picture of its answers"
@@ -124,25 +120,7 @@ def _demo(args: argparse.Namespace) -> None:
     demo.run(data.load(args.data), args.out, seed=args.seed)
 
 
-def _table(args: argparse.Namespace) -> None:
-    from rarecall.experiments import results
-    from rarecall.experiments.omniglot import plots, table
-
-    folder = args.results or results.FOLDER
-    print(table.table(folder))
-    if args.plots:
-        plots.draw(folder, args.plots)
-
-
 def _command(args: argparse.Namespace) -> str:
-    """The command that makes this result again; where the data is differs from machine to machine."""
-    words = ["rarecall", "omniglot", args.omniglot_command]
-    for name in ("weights", "pixels", "on", "episodes", "seed", "out"):
-        given = getattr(args, name, None)
-        if given is True:
-            words.append(f"--{name}")
-        elif isinstance(given, list):
-            words += [f"--{name}", *map(str, given)]
-        elif given is not None and given is not False:
-            words += [f"--{name}", str(given)]
-    return shlex.join(words)
+    # Where the data is differs from machine to machine.
+    names = ("weights", "pixels", "on", "episodes", "seed", "out")
+    return command_of(args, ("omniglot", args.omniglot_command), names)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 
-from rarecall.cli.arguments import count, share
+from rarecall.cli.common import add_pack, add_table, command_of, count, share
 
 MODELS = ("neural-gpu", "seq2seq")
 PRESETS = ("paper", "small")
@@ -44,21 +43,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     model.add_argument("--weights", type=Path, metavar="FILE", help="of a trained model")
     model.add_argument("--hamming", choices=PRESETS, metavar="PRESET", help="the Hamming nearest neighbour on a preset")
     evaluating.add_argument(
-        "--capacities", type=count, nargs="+", default=(), metavar="N", help="fill memories of these sizes as well"
+        "--capacities", type=count, nargs="+", default=[], metavar="N", help="fill memories of these sizes as well"
     )
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
-    packing = commands.add_parser("pack", help="a trained model with only the newest slots of its memory, for weights/")
-    packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained model with memory")
-    packing.add_argument("--slots", type=count, required=True, metavar="N", help="how many to keep")
-    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
-    packing.set_defaults(run=_pack)
-
-    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
-    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
-    table.add_argument("--plots", type=Path, metavar="DIR", help="write the plots there as well")
-    table.set_defaults(run=_table)
+    add_pack(commands, "synthetic")
+    add_table(commands, "synthetic")
 
 
 # The experiments are imported where they run, so that the help of a command does not wait for torch.
@@ -81,45 +72,17 @@ def _evaluate(args: argparse.Namespace) -> None:
     from rarecall.experiments.synthetic.evaluate import evaluate, evaluate_hamming, network_of
     from rarecall.experiments.synthetic.presets import PRESETS, preset_of
 
+    command = command_of(args, ("synthetic", "evaluate"), ("weights", "hamming", "out", "capacities"))
     if args.hamming:
         task = PRESETS[args.hamming].task
-        origin = results.origin(_command(args), task.seed)
+        origin = results.origin(command, task.seed)
         result = {"model": "hamming", "preset": args.hamming} | evaluate_hamming(task)
     else:
         network, training = network_of(args.weights)
-        origin = results.origin(_command(args), training["seed"])
+        origin = results.origin(command, training["seed"])
         name = training["model"] + (" with memory" if training["capacity"] else "")
         result = {"model": name, "preset": preset_of(training["task"]), "training": training}
         result |= evaluate(network, training, capacities=tuple(args.capacities))
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
-
-
-def _pack(args: argparse.Namespace) -> None:
-    from rarecall.experiments.synthetic.pack import pack
-
-    kept = pack(args.weights, args.slots, args.out)
-    print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
-
-
-def _table(args: argparse.Namespace) -> None:
-    from rarecall.experiments import results
-    from rarecall.experiments.synthetic import plots, table
-
-    folder = args.results or results.FOLDER
-    print(table.table(folder))
-    if args.plots:
-        plots.draw(folder, args.plots)
-
-
-def _command(args: argparse.Namespace) -> str:
-    """The command that makes this result again."""
-    words = ["rarecall", "synthetic", "evaluate"]
-    for name in ("weights", "hamming", "out"):
-        given = getattr(args, name)
-        if given is not None:
-            words += [f"--{name}", str(given)]
-    if args.capacities:
-        words += ["--capacities", *map(str, args.capacities)]
-    return shlex.join(words)

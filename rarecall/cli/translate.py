@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rarecall.cli.arguments import count
+from rarecall.cli.common import add_pack, add_table, command_of, count
 
 if TYPE_CHECKING:
     from rarecall.experiments.translation.text import Files, Text
@@ -55,7 +54,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_text(evaluating)
     _add_beam(evaluating)
     evaluating.add_argument(
-        "--refill", type=count, default=0, metavar="N", help="empty the memory and show it N training pairs first"
+        "--refill", type=count, metavar="N", help="empty the memory and show it N training pairs first"
     )
     evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations there")
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -73,16 +72,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_beam(saying)
     saying.set_defaults(run=_text)
 
-    packing = commands.add_parser("pack", help="a trained network with only the newest slots of its memory")
-    packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network with memory")
-    packing.add_argument("--slots", type=count, required=True, metavar="N", help="how many to keep")
-    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
-    packing.set_defaults(run=_pack)
-
-    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
-    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
-    table.add_argument("--plots", type=Path, metavar="DIR", help="draw the curves of training there as well")
-    table.set_defaults(run=_table)
+    add_pack(commands, "translation")
+    add_table(commands, "translation")
 
 
 def _add_text(command: argparse.ArgumentParser) -> None:
@@ -151,13 +142,16 @@ def _evaluate(args: argparse.Namespace) -> None:
         _pair(args.development, DEVELOPMENT, args.data),
         read(files.sources, files.targets),
     )
-    origin = results.origin(_command(args), trained.run["seed"])
+    # Where the data is differs from machine to machine.
+    texts = ("test", "source", "target", "repeat", "development")
+    names = ("weights", "baseline", *texts, "beam", "alpha", "beta", "refill", "out")
+    origin = results.origin(command_of(args, ("translate", "evaluate"), names), trained.run["seed"])
     networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
     networks_of |= {} if baseline is None else {BASELINE: baseline}
     training = {whose: of.run | {"commit": of.commit} for whose, of in networks_of.items()}
     result = {"preset": preset_of(trained.run), "training": training}
     beam = Beam(args.beam, args.alpha, args.beta)
-    result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill, translations=args.translations)
+    result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill or 0, translations=args.translations)
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
@@ -195,23 +189,6 @@ def _text(args: argparse.Namespace) -> None:
         networks.save(trained, args.save)
 
 
-def _pack(args: argparse.Namespace) -> None:
-    from rarecall.experiments.translation.pack import pack
-
-    kept = pack(args.weights, args.slots, args.out)
-    print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
-
-
-def _table(args: argparse.Namespace) -> None:
-    from rarecall.experiments import results
-    from rarecall.experiments.translation import plots, table
-
-    folder = args.results or results.FOLDER
-    print(table.table(folder))
-    if args.plots:
-        plots.draw(folder, args.plots)
-
-
 def _files(args: argparse.Namespace) -> Files:
     """The training text that is asked for."""
     from rarecall.experiments.translation.text import Files, training_files
@@ -235,14 +212,3 @@ def _taught(pair: str) -> tuple[str, str]:
     if not between or not source.strip() or not target.strip():
         raise ValueError(f"--teach got {pair!r}; expected 'source ||| target', a sentence on both sides.")
     return source.strip(), target.strip()
-
-
-def _command(args: argparse.Namespace) -> str:
-    """The command that makes this result again; where the data is differs from machine to machine."""
-    words = ["rarecall", "translate", "evaluate"]
-    texts = ("test", "source", "target", "repeat", "development")
-    for name in ("weights", "baseline", *texts, "beam", "alpha", "beta", "refill", "out"):
-        given = getattr(args, name)
-        if given:
-            words += [f"--{name}", *map(str, given if isinstance(given, list) else [given])]
-    return shlex.join(words)
