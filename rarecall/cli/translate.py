@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from rarecall.experiments.translation.text import Files, Text
 
 PRESETS = ("paper", "cpu")
-CHOSEN = ("pieces", "units", "layers", "shortcut", "capacity", "tokens", "rate", "dropout", "longest", "seed")
+CHOSEN = (
+    "pieces",
+    "units",
+    "layers",
+    "shortcut",
+    "capacity",
+    "passage",
+    "tokens",
+    "rate",
+    "dropout",
+    "longest",
+    "seed",
+)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,6 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--shortcut", action=argparse.BooleanOptionalAction, help="add the embedded source to the encoder's output"
     )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
+    training.add_argument(
+        "--passage", type=int, metavar="N", help="pairs in a row that are shown to the memory together; 0: random order"
+    )
     training.add_argument("--tokens", type=count, metavar="N", help="target pieces of a step at the most")
     training.add_argument("--longest", type=count, metavar="N", help="pairs with more pieces are left out of training")
     training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")

@@ -95,6 +95,35 @@ class Pairs:
         often = torch.repeat_interleave(torch.tensor(repeats), torch.tensor(self.parts))
         return torch.repeat_interleave(torch.arange(len(self)), often * self.usable(longest))
 
+    def windows(
+        self, repeats: Sequence[int], longest: int, passage: int, together: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """The usable pairs, those of each part so many times, with those of one passage of the text left together.
+
+        Args:
+            repeats: how often each part is seen.
+            longest: see `usable`.
+            passage: pairs that follow one another in the text.
+            together: passages, of any parts, in a window.
+            generator: of the order.
+
+        Returns:
+            (n,) int64 each, pairs.
+        """
+        numbers, usable = torch.arange(len(self)), self.usable(longest)
+        passages = [
+            lines[usable[lines]]
+            for part, often in zip(numbers.split(list(self.parts)), repeats, strict=True)
+            for _ in range(often)
+            for lines in part.split(passage)
+        ]
+        order = torch.randperm(len(passages), generator=generator).tolist()
+        found = [
+            torch.cat([passages[number] for number in order[start : start + together]])
+            for start in range(0, len(order), together)
+        ]
+        return [window for window in found if len(window)]
+
     def batches(self, which: Tensor, tokens: int, generator: torch.Generator) -> list[Tensor]:
         """Cuts pairs into batches, each of sources of one length and of at most so many target pieces.
 

@@ -29,6 +29,7 @@ PRESETS = {
         rate=1e-3,
         dropout=0.1,
         shortcut=True,
+        passage=100,
     ),
 }
 
@@ -42,7 +43,7 @@ def make_run(preset: str, *, memory: bool, **chosen: Any) -> Run:
         chosen: fields of `Run` in place of the preset's; None leaves the preset's.
     """
     run = replace(PRESETS[preset], **{name: value for name, value in chosen.items() if value is not None})
-    return run if memory else replace(run, capacity=0)
+    return run if memory else replace(run, capacity=0, passage=0)
 
 
 def preset_of(run: dict[str, Any]) -> str:

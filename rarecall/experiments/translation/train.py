@@ -27,6 +27,9 @@ from rarecall.models.decoded import Decoded
 
 WATCHED = 300  # sentences of the development set that are translated as training goes on
 PADDING = -100  # of no piece
+TOGETHER = 100  # passages of the text in a window, from anywhere in it
+SHOWN = 2  # times that a window is shown before the next
+OWN = 0.5  # share of sentences that may be answered by what they wrote themselves when they were shown before
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Run:
         rate: the greatest learning rate of Adam.
         dropout: of what goes into a layer.
         smoothing: of the labels.
+        passage: pairs that follow one another in the text and are shown together, so that the memory has to do with
+            what was said of late, as it has in use; 0: all pairs in random order.
         clip: the greatest norm of the gradient.
         longest: pieces of a sentence; pairs with a longer one are left out of training.
         seed: of everything random.
@@ -61,6 +66,7 @@ class Run:
     dropout: float
     shortcut: bool = False
     smoothing: float = 0.1
+    passage: int = 0
     clip: float = 1.0
     longest: int = 80
     seed: int = 0
@@ -168,8 +174,7 @@ class State:
         rate = run.rate * schedule(self.step / run.steps, warm_up=0.02, hold=0.4)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        # A sentence that comes again must not be answered by the keys that it wrote itself.
-        decoded = network(batch.source, batch.target, batch.ids if run.capacity else None)
+        decoded = network(batch.source, batch.target, self.excluded(batch) if run.capacity else None)
         # What is padding is marked rather than cut out, which would copy all logits, the largest tensor there is.
         right = batch.target.masked_fill(~batch.mask, PADDING)
         by_output = F.cross_entropy(
@@ -193,6 +198,15 @@ class State:
             figures |= of_memory(decoded, batch)
         return figures | {"tokens_per_second": tokens / (time.perf_counter() - began)}
 
+    def excluded(self, batch: Batch) -> Tensor:
+        """(n,) int64: the source that each sentence must not be answered from, or -1.
+
+        A sentence that comes again is not answered by the keys that it wrote itself, so that it asks for what is alike.
+        Where windows are shown again, some are, and teach how far to trust an answer that is sure.
+        """
+        own = torch.rand(len(batch.ids)) < (OWN if self.run.passage else 0)
+        return torch.where(own, -1, batch.ids)
+
     def next_batch(self) -> Batch:
         """The next batch of the epoch, or the first of the next."""
         if self.place == len(self._batches()):
@@ -203,8 +217,14 @@ class State:
     def _batches(self) -> list[Tensor]:
         """The batches of the epoch; they follow from its number, so a checkpoint need not hold them."""
         if self._of_epoch is None or self._of_epoch[0] != self.epoch:
-            generator = torch.Generator().manual_seed(1_000_003 * self.run.seed + self.epoch)
-            self._of_epoch = self.epoch, self.data.training.batches(self.which, self.run.tokens, generator)
+            run, pairs = self.run, self.data.training
+            generator = torch.Generator().manual_seed(1_000_003 * run.seed + self.epoch)
+            windows = [self.which]
+            if run.passage:
+                found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
+                windows = [window for window in found for _ in range(SHOWN)]
+            batches = [batch for window in windows for batch in pairs.batches(window, run.tokens, generator)]
+            self._of_epoch = self.epoch, batches
         return self._of_epoch[1]
 
     def validate(self) -> dict[str, float]:

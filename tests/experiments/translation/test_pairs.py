@@ -50,6 +50,20 @@ def test_what_is_no_vocabulary_is_told() -> None:
         Vocabulary(b"something else")
 
 
+def test_windows_hold_passages_whole_and_every_part_as_often_as_asked() -> None:
+    pairs = drawn()
+    windows = pairs.windows((3, 1), 6, 10, 4, torch.Generator().manual_seed(0))
+    assert torch.equal(torch.cat(windows).sort().values, pairs.repeated((3, 1), 6))
+    usable = pairs.usable(6)
+    for window in windows[:-1]:
+        starts = [number for number in window.tolist() if not usable[number // 10 * 10 : number].any()]
+        whole = [torch.arange(start // 10 * 10, start // 10 * 10 + 10) for start in starts]
+        assert len(starts) == 4
+        assert torch.equal(window, torch.cat([lines[usable[lines]] for lines in whole]))
+    # Passages from anywhere come together.
+    assert any(abs(int(window[0]) - int(window[-1])) > 40 for window in windows)
+
+
 def test_batches_hold_every_pair_once_without_padding_in_the_source() -> None:
     pairs = drawn()
     which = pairs.usable(6).nonzero().squeeze(1)

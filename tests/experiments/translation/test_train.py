@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from rarecall import storage
 from rarecall.experiments.translation import networks
+from rarecall.experiments.translation import train as module
 from rarecall.experiments.translation.train import Data, Run, State, train
 from tests.experiments.translation.conftest import QUIET, RUN
 from tests.helpers import assert_same
@@ -23,7 +24,11 @@ def tensors(out: Path, kind: str = "checkpoint") -> dict[str, Tensor]:
     return storage.read(out / f"{kind}.safetensors", kind=kind)[0]
 
 
-@pytest.mark.parametrize("run", [RUN, replace(RUN, capacity=0, dropout=0.1)], ids=["memory", "no memory"])
+@pytest.mark.parametrize(
+    "run",
+    [RUN, replace(RUN, passage=10), replace(RUN, capacity=0, dropout=0.1)],
+    ids=["memory", "passages", "no memory"],
+)
 def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_and_memory(
     run: Run, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +87,27 @@ def test_a_sentence_is_not_answered_by_itself(data: Data) -> None:
         assert not (own & (recall.slots >= 0)).any()
         source = batch.ids[:, None].expand_as(batch.target)
         state.network.memory.update(recall, batch.target, source=source, mask=batch.mask)
+
+
+def test_passages_are_shown_again_before_others_and_some_sentences_answer_themselves(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 3)
+    state = State(replace(RUN, passage=10), data)
+    window: list[int] = []
+    for _ in range(2):
+        shown: list[int] = []
+        while len(shown) < 30:
+            batch = state.next_batch()
+            shown += batch.ids.tolist()
+        assert sorted(shown) == sorted(window) or not window
+        window = shown
+    assert len({number // 10 for number in window}) == 3
+    excluded = torch.cat([state.excluded(batch) for _ in range(200)]).view(200, -1)
+    assert ((excluded == batch.ids) | (excluded == -1)).all()
+    assert 0.3 < (excluded == -1).float().mean() < 0.7
+    state = State(RUN, data)
+    assert torch.equal(state.excluded(batch), batch.ids)
 
 
 def test_a_network_with_memory_begins_with_the_weights_of_one_without(data: Data, tmp_path: Path) -> None:
