@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -27,9 +28,8 @@ from rarecall.models.decoded import Decoded
 
 WATCHED = 300  # sentences of the development set that are translated as training goes on
 PADDING = -100  # of no piece
-TOGETHER = 100  # passages of the text in a window, from anywhere in it
-SHOWN = 2  # times that a window is shown before the next
-OWN = 0.5  # share of sentences that may be answered by what they wrote themselves when they were shown before
+TOGETHER = 50  # passages of the text in a window, from anywhere in it
+OWN = 0.25  # share of sentences that may be answered by what they wrote themselves when they were shown before
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,10 @@ class State:
             generator = torch.Generator().manual_seed(1_000_003 * run.seed + self.epoch)
             windows = [self.which]
             if run.passage:
+                # Each window is shown for the first time with the one before, which is shown for the second time: so
+                # that at no time all is new, and at no time all is known.
                 found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
-                windows = [window for window in found for _ in range(SHOWN)]
+                windows = [torch.cat(both) for both in pairwise([found[0][:0], *found, found[-1][:0]])]
             batches = [batch for window in windows for batch in pairs.batches(window, run.tokens, generator)]
             self._of_epoch = self.epoch, batches
         return self._of_epoch[1]
