@@ -39,6 +39,8 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
             for panel, (label, names) in zip(axes, panels, strict=True):
                 _curves(panel, lines, names)
                 panel.set_ylabel(label)
+                if label != "loss":
+                    panel.set_ylim(bottom=0)
             axes[-1].set_xlabel("step")
     return paths
 
