@@ -8,9 +8,6 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
-# What `add_parser` of a command adds its own commands to.
-Commands = argparse._SubParsersAction
-
 
 def count(text: str) -> int:
     """1, 2, 3, ..."""
@@ -45,7 +42,7 @@ def command_of(args: argparse.Namespace, words: Iterable[str], names: Iterable[s
 # The experiments are imported where they run, so that the help of a command does not wait for torch.
 
 
-def add_pack(commands: Commands[argparse.ArgumentParser], experiment: str) -> None:
+def add_pack(commands: argparse._SubParsersAction[argparse.ArgumentParser], experiment: str) -> None:
     """Adds `pack`, by the module of this name in the experiment's folder."""
     packing = commands.add_parser("pack", help="a trained network with only the newest slots of its memory")
     packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network with memory")
@@ -59,7 +56,7 @@ def _pack(args: argparse.Namespace) -> None:
     print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
 
 
-def add_table(commands: Commands[argparse.ArgumentParser], experiment: str) -> None:
+def add_table(commands: argparse._SubParsersAction[argparse.ArgumentParser], experiment: str) -> None:
     """Adds `table`, by the modules `table` and `plots` in the experiment's folder."""
     table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
     table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")

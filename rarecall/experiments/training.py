@@ -109,8 +109,8 @@ def go(
 def keep_freed_memory() -> bool:
     """Has the C library keep what is freed, for a step takes as much again; False where it has no such setting.
 
-    Else glibc gives every large tensor back to the kernel, and has the pages of the next one filled with zeros again:
-    up to a third of the time of a step.
+    Else glibc gives every large tensor back to the kernel, and has the pages of the next one filled with zeros again,
+    which costs a good part of a step.
     """
     mmap_max, trim_threshold = -4, -1  # of mallopt in malloc.h
     try:
