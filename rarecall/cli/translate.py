@@ -19,6 +19,7 @@ CHOSEN = (
     "shortcut",
     "capacity",
     "passage",
+    "drawn",
     "tokens",
     "rate",
     "dropout",
@@ -48,6 +49,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
     training.add_argument(
         "--passage", type=int, metavar="N", help="pairs in a row that are shown to the memory together; 0: random order"
+    )
+    training.add_argument(
+        "--drawn", type=int, metavar="N", help="pieces in a step's softmax beside those of its targets; 0: all"
     )
     training.add_argument("--tokens", type=count, metavar="N", help="target pieces of a step at the most")
     training.add_argument("--longest", type=count, metavar="N", help="pairs with more pieces are left out of training")

@@ -75,16 +75,19 @@ class GNMT(nn.Module):
         names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
-    def forward(self, source: Tensor, target: Tensor, exclude: Tensor | None = None) -> Decoded:
+    def forward(
+        self, source: Tensor, target: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
+    ) -> Decoded:
         """Decodes with the right output given, all places at once. `beam.search` decodes without.
 
         Args:
             source: (batch, length) int64, the last of each the end.
             target: (batch, time) int64, the same; anything after the end.
             exclude: (batch,) int64, the source that each sentence must not be answered from.
+            among: (n,) int64, the pieces that logits are wanted of, (batch, time, n); all by default.
         """
         encoded = self.encoder(source)
         before = torch.cat((torch.full_like(target[:, :1], self.start), target[:, :-1]), 1)
         steps = self.decoder(before, encoded, self.decoder.begin(encoded))
         sources = None if exclude is None else exclude[:, None].expand_as(before)
-        return Decoded(*self.decoder.speak(steps.states, steps.found, sources))
+        return Decoded(*self.decoder.speak(steps.states, steps.found, sources, among))

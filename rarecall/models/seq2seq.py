@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rarecall.layers import RecallEmbedding
 from rarecall.memory import Memory
@@ -180,21 +181,26 @@ class Decoder(nn.Module):
             after.append(now)
         return Steps(states, found, attended, after)
 
-    def speak(self, states: Tensor, found: Tensor, exclude: Tensor | None = None) -> tuple[Tensor, Recall | None]:
+    def speak(
+        self, states: Tensor, found: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
+    ) -> tuple[Tensor, Recall | None]:
         """The last layer's output, with what the memory answers to what the attention found, as logits.
 
         Args:
             states, found: (..., units).
             exclude: (...,) int64, the source that each query must not be answered from.
+            among: (n,) int64, the symbols that logits are wanted of; all by default.
 
         Returns:
-            (..., symbols) logits, and the recall of (...,).
+            (..., symbols) or (..., n) logits, and the recall of (...,).
         """
-        states = self.dropout(states)
-        if self.memory is None or self.answer is None or self.join is None:
-            return self.output(states), None
-        recall = self.memory(found, exclude=exclude)
-        return self.output(self.join(torch.cat((states, self.answer(recall)), -1))), recall
+        states, recall = self.dropout(states), None
+        if self.memory is not None and self.answer is not None and self.join is not None:
+            recall = self.memory(found, exclude=exclude)
+            states = self.join(torch.cat((states, self.answer(recall)), -1))
+        if among is None:
+            return self.output(states), recall
+        return F.linear(states, self.output.weight[among], self.output.bias[among]), recall
 
 
 class Seq2Seq(nn.Module):

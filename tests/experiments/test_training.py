@@ -20,8 +20,8 @@ def test_the_learning_rate_rises_and_falls_to_nothing() -> None:
 def test_what_a_step_freed_is_taken_again_without_the_kernel() -> None:
     assert keep_freed_memory()
     faults = []
-    for _ in range(3):
+    for _ in range(20):  # glibc keeps up to seven cuttings of a kind apart, and what they were cut from is too short
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         torch.ones(16_000_000)  # 64 MB are 15,625 pages
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[-1] < 1_000
+    assert faults[-1] < 1_000, faults

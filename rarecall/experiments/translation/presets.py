@@ -29,6 +29,7 @@ PRESETS = {
         rate=1e-3,
         dropout=0.1,
         shortcut=True,
+        drawn=1_500,
         passage=100,
     ),
 }

@@ -19,6 +19,7 @@ from rarecall.experiments.results import commit
 from rarecall.experiments.training import CHECKPOINT, Pace, go, read_checkpoint, schedule, write_checkpoint
 from rarecall.experiments.translation import networks
 from rarecall.experiments.translation.bleu import bleu
+from rarecall.experiments.translation.candidates import draw
 from rarecall.experiments.translation.pairs import Batch, Pairs, encode
 from rarecall.experiments.translation.text import Files, Text, read
 from rarecall.experiments.translation.translator import remember, translate
@@ -45,6 +46,7 @@ class Run:
         rate: the greatest learning rate of Adam.
         dropout: of what goes into a layer.
         smoothing: of the labels.
+        drawn: pieces that take part in a step's softmax beside those of its targets (see `candidates`); 0: all.
         passage: pairs that follow one another in the text and are shown together, so that the memory has to do with
             what was said of late, as it has in use; 0: all pairs in random order.
         clip: the greatest norm of the gradient.
@@ -66,6 +68,7 @@ class Run:
     dropout: float
     shortcut: bool = False
     smoothing: float = 0.1
+    drawn: int = 0
     passage: int = 0
     clip: float = 1.0
     longest: int = 80
@@ -174,11 +177,15 @@ class State:
         rate = run.rate * schedule(self.step / run.steps, warm_up=0.02, hold=0.4)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        decoded = network(batch.source, batch.target, self.excluded(batch) if run.capacity else None)
+        among = draw(batch.target, network.symbols, run.drawn or network.symbols)
+        decoded = network(batch.source, batch.target, self.excluded(batch) if run.capacity else None, among.pieces)
         # What is padding is marked rather than cut out, which would copy all logits, the largest tensor there is.
-        right = batch.target.masked_fill(~batch.mask, PADDING)
+        right = among.places.masked_fill(~batch.mask, PADDING)
         by_output = F.cross_entropy(
-            decoded.logits.flatten(0, 1), right.flatten(), ignore_index=PADDING, label_smoothing=run.smoothing
+            (decoded.logits + among.weights).flatten(0, 1),
+            right.flatten(),
+            ignore_index=PADDING,
+            label_smoothing=run.smoothing,
         )
         by_memory = torch.zeros(())
         if network.memory is not None and decoded.recall is not None:

@@ -26,7 +26,7 @@ def tensors(out: Path, kind: str = "checkpoint") -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     "run",
-    [RUN, replace(RUN, passage=10), replace(RUN, capacity=0, dropout=0.1)],
+    [RUN, replace(RUN, passage=10), replace(RUN, capacity=0, dropout=0.1, drawn=50)],
     ids=["memory", "passages", "no memory"],
 )
 def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_and_memory(
