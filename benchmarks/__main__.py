@@ -1,7 +1,8 @@
-"""python -m benchmarks [exact] [approximate] [scaling] [lsh] [update] [--long] [--sizes 100000 ...]
+"""python -m benchmarks [exact] [approximate] [scaling] [lsh] [update] [translation] [--long] [--sizes 100000 ...]
 
 Without names: the short version of exact, lsh and update, in under five minutes on two quiet cores. The approximate
-comparison builds and tunes the peers first, which takes some ten minutes a workload.
+comparison builds and tunes the peers first, which takes some ten minutes a workload. The translation needs its text
+(`RARECALL_DATA`), and fills a memory first, some minutes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+"""Training a network that translates: with a memory of half a million keys against without one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.settings import Settings
+from rarecall.experiments.training import keep_freed_memory
+from rarecall.experiments.translation import networks
+from rarecall.experiments.translation.evaluate import fill
+from rarecall.experiments.translation.presets import PRESETS, make_run
+from rarecall.experiments.translation.text import DEVELOPMENT, news_test, read, training_files
+from rarecall.experiments.translation.train import State, prepare
+
+TITLE = "Training a translator: target pieces a second, with memory over without"
+COLUMNS = {
+    "size": "keys",
+    "key_size": "numbers",
+    "k": "k",
+    "with": "with memory",
+    "without": "without",
+    "ratio": "with over without",
+}
+PAIRS = 30_000  # whose pieces fill the memory before it is measured
+WARMUP = 5
+
+
+def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
+    """One row: the `cpu` preset from its published weights, steps of both in turns, each with batches of its own."""
+    keep_freed_memory()
+    begin, files = networks.read("translation"), training_files()
+    data, _ = prepare(files, news_test(DEVELOPMENT), begin.vocabulary, quiet=True)
+    chosen = {"repeats": files.repeats, "seed": settings.seed}
+    states = {
+        name: State(make_run("cpu", memory=name == "with", **chosen), data, begin) for name in ("with", "without")
+    }
+    network = states["with"].network
+    assert network.memory is not None
+    fill(replace(begin, network=network), read(files.sources, files.targets), PAIRS, quiet=True)
+    speeds: dict[str, list[float]] = {name: [] for name in states}
+    for _ in range(WARMUP + settings.steps):
+        for name, state in states.items():
+            speeds[name].append(state.forward_one()["tokens_per_second"])
+        progress.update()
+    found = {name: statistics.median(values[WARMUP:]) for name, values in speeds.items()}
+    yield {
+        "size": len(network.memory),
+        "key_size": PRESETS["cpu"].units,
+        "k": network.memory.k,
+        **found,
+        "ratio": found["with"] / found["without"],
+    }
+
+
+def steps(settings: Settings) -> int:
+    """How many steps of progress a run has."""
+    return WARMUP + settings.steps
