@@ -17,6 +17,7 @@ CHOSEN = (
     "units",
     "layers",
     "shortcut",
+    "question",
     "capacity",
     "passage",
     "drawn",
@@ -45,6 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     training.add_argument("--layers", type=count, metavar="N", help="of the encoder, and of the decoder")
     training.add_argument(
         "--shortcut", action=argparse.BooleanOptionalAction, help="add the embedded source to the encoder's output"
+    )
+    training.add_argument(
+        "--question", action=argparse.BooleanOptionalAction, help="ask the memory by what the attention was asked, too"
     )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
     training.add_argument(

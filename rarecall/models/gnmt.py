@@ -29,6 +29,8 @@ class GNMT(nn.Module):
         memory: of `units` numbers a key, or None.
         shortcut: add the embedded source to the encoder's output. GNMT does not. A small network learns sooner where to
             look by it; and what the attention finds, by which the memory is asked, holds the words themselves.
+        question: ask the memory by what the attention was asked and by what it found, both of length 1, added. The
+            paper asks by what it found alone. What was written last is in the question, and so which piece is next.
 
     Example:
         >>> network = GNMT(symbols=100, start=1, end=2, units=32, layers=3, memory=Memory(key_size=32, capacity=1000))
@@ -48,15 +50,19 @@ class GNMT(nn.Module):
         dropout: float = 0.2,
         memory: Memory | None = None,
         shortcut: bool = False,
+        question: bool = False,
     ) -> None:
         super().__init__()
         self.symbols, self.start, self.end = symbols, start, end
-        self.units, self.layers, self.dropout, self.shortcut = units, layers, dropout, shortcut
+        self.units, self.layers, self.dropout = units, layers, dropout
+        self.shortcut, self.question = shortcut, question
         embedding = nn.Embedding(symbols, units)
         # Small enough for a softmax, whose weights these are as well.
         nn.init.normal_(embedding.weight, std=units**-0.5)
         self.encoder = Encoder(symbols, units, layers, dropout=dropout, embedding=embedding, shortcut=shortcut)
-        self.decoder = Decoder(symbols, units, layers, memory, dropout=dropout, embedding=embedding, start=start)
+        self.decoder = Decoder(
+            symbols, units, layers, memory, dropout=dropout, embedding=embedding, start=start, question=question
+        )
         nn.init.zeros_(self.decoder.output.bias)
         nn.init.orthogonal_(self.decoder.attention.match.weight)
         if self.decoder.join is not None:
@@ -72,7 +78,7 @@ class GNMT(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """What makes a network of the same shapes: `GNMT(**settings)`, its memory made of its settings first."""
-        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut")
+        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "question")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
     def forward(
@@ -90,4 +96,4 @@ class GNMT(nn.Module):
         before = torch.cat((torch.full_like(target[:, :1], self.start), target[:, :-1]), 1)
         steps = self.decoder(before, encoded, self.decoder.begin(encoded))
         sources = None if exclude is None else exclude[:, None].expand_as(before)
-        return Decoded(*self.decoder.speak(steps.states, steps.found, sources, among))
+        return Decoded(*self.decoder.speak(steps.states, steps.query, sources, among))

@@ -40,13 +40,13 @@ class Steps(NamedTuple):
 
     Attributes:
         states: (batch, time, units), the output of its last layer.
-        found: (batch, time, units), what the attention found.
+        query: (batch, time, units), what the memory is asked with.
         attended: (batch, time, length), where it looked: each step's weights of the input's places.
         carried: by each layer, to the step after.
     """
 
     states: Tensor
-    found: Tensor
+    query: Tensor
     attended: Tensor
     carried: list[Carried]
 
@@ -125,6 +125,7 @@ class Decoder(nn.Module):
         dropout: of what goes into a layer, the output included.
         embedding: of (symbols, units), to share it: it also embeds the memory's answers, and is the output's weights.
         start: the symbol that stands before the first; one of its own by default, which a shared embedding lacks.
+        question: ask the memory by what the attention was asked as well, and not only by what it found.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Decoder(nn.Module):
         dropout: float = 0.0,
         embedding: nn.Embedding | None = None,
         start: int | None = None,
+        question: bool = False,
     ) -> None:
         super().__init__()
         if memory is not None and memory.key_size != units:
@@ -157,6 +159,7 @@ class Decoder(nn.Module):
         if embedding is not None:
             self.output.weight = embedding.weight
         self.dropout = nn.Dropout(dropout)
+        self.question = question
 
     def begin(self, encoded: Encoded) -> list[Carried]:
         """What each layer carries before the first symbol."""
@@ -164,7 +167,7 @@ class Decoder(nn.Module):
         return [encoded.last, *[nothing] * len(self.above)]
 
     def forward(self, before: Tensor, encoded: Encoded, carried: list[Carried]) -> Steps:
-        """Any number of steps at once; their `states` and `found` are for `speak`.
+        """Any number of steps at once; their `states` and `query` are for `speak`.
 
         Args:
             before: (batch, time) int64, the symbols before those to be written.
@@ -174,20 +177,21 @@ class Decoder(nn.Module):
         states, now = self.bottom(self.dropout(self.embedding(before) * self.scale), carried[0])
         after = [now]
         found, attended = self.attention(states, encoded)
+        query = F.normalize(found, dim=-1) + F.normalize(states, dim=-1) if self.question else found
         for number, (layer, carry) in enumerate(zip(self.above, carried[1:], strict=True), 2):
             below = states
             states, now = layer(self.dropout(torch.cat((below, found), -1)), carry)
             states = states + below if number > 2 else states
             after.append(now)
-        return Steps(states, found, attended, after)
+        return Steps(states, query, attended, after)
 
     def speak(
-        self, states: Tensor, found: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
+        self, states: Tensor, query: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
     ) -> tuple[Tensor, Recall | None]:
-        """The last layer's output, with what the memory answers to what the attention found, as logits.
+        """The last layer's output, with what the memory answers, as logits.
 
         Args:
-            states, found: (..., units).
+            states, query: (..., units).
             exclude: (...,) int64, the source that each query must not be answered from.
             among: (n,) int64, the symbols that logits are wanted of; all by default.
 
@@ -196,7 +200,7 @@ class Decoder(nn.Module):
         """
         states, recall = self.dropout(states), None
         if self.memory is not None and self.answer is not None and self.join is not None:
-            recall = self.memory(found, exclude=exclude)
+            recall = self.memory(query, exclude=exclude)
             states = self.join(torch.cat((states, self.answer(recall)), -1))
         if among is None:
             return self.output(states), recall
@@ -260,13 +264,13 @@ class Seq2Seq(nn.Module):
         if target is not None and (forced is None or bool(forced.all())):
             # With the right output given, no step waits for the one before it.
             before = torch.cat((before, target[:, :-1]), 1)
-            states, found, *_ = self.decoder(before, encoded, carried)
+            states, query, *_ = self.decoder(before, encoded, carried)
             sources = None if exclude is None else exclude[:, None].expand_as(before)
-            return Decoded(*self.decoder.speak(states, found, sources))
+            return Decoded(*self.decoder.speak(states, query, sources))
         spoken, recalls = [], []
         for place in range(input.shape[1]):
-            states, found, _, carried = self.decoder(before, encoded, carried)
-            logits, recall = self.decoder.speak(states[:, 0], found[:, 0], exclude)
+            states, query, _, carried = self.decoder(before, encoded, carried)
+            logits, recall = self.decoder.speak(states[:, 0], query[:, 0], exclude)
             spoken.append(logits)
             if recall is not None:
                 recalls.append(recall)

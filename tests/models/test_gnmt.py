@@ -14,12 +14,13 @@ from rarecall.models.gnmt import GNMT
 SYMBOLS, UNITS = 20, 8
 
 
-def network(memory: bool = True, search: str = "exact") -> GNMT:
-    return GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS, 9000, search=search) if memory else None).eval()
+def network(memory: bool = True, search: str = "exact", **options: bool) -> GNMT:
+    return GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS, 9000, search=search) if memory else None, **options).eval()
 
 
-def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_softmax() -> None:
-    net = network()
+@pytest.mark.parametrize("question", [False, True])
+def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_softmax(question: bool) -> None:
+    net = network(question=question)
     assert net.memory is not None
     net.memory.update(net.memory(torch.randn(30, UNITS)), torch.randint(SYMBOLS, (30,)))
     with torch.no_grad():
@@ -30,7 +31,11 @@ def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_s
     steps = net.decoder(before, encoded, net.decoder.begin(encoded))
     decoded = net(source, target)
     assert decoded.recall is not None
-    torch.testing.assert_close(decoded.recall.query, F.normalize(steps.found, dim=-1))
+    query = F.normalize(steps.attended @ encoded.states, dim=-1)
+    if question:
+        asked, _ = net.decoder.bottom(net.decoder.embedding(before) * UNITS**0.5, encoded.last)
+        query = F.normalize(query + F.normalize(asked, dim=-1), dim=-1)
+    torch.testing.assert_close(decoded.recall.query, query)
     answer = net.encoder.embedding(decoded.recall.value) * decoded.recall.confidence[..., None]
     joined = net.decoder.join(torch.cat((steps.states, answer), -1))
     torch.testing.assert_close(decoded.logits, joined @ net.encoder.embedding.weight.T)

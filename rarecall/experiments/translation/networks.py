@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ from rarecall.experiments.translation.vocabulary import END, START, Vocabulary
 from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
+# Of a run: what makes its network.
+SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "question")
 
-def make_network(symbols: int, units: int, layers: int, dropout: float, capacity: int, shortcut: bool) -> GNMT:
-    """A network with a memory of so many slots, or with none where there are 0."""
+
+def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
+    """The network of a run, with a memory of so many slots, or with none where there are 0."""
+    units, layers, dropout, capacity, shortcut, question = (run[name] for name in SHAPES)
     # Every target piece of a batch asks half a million keys: what approximate search is for.
     memory = Memory(units, capacity, search="auto") if capacity else None
-    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut)
+    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, question)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +56,7 @@ def read(name: str | os.PathLike[str]) -> Trained:
         path = weights.FOLDER / f"{path.name}.safetensors"
     tensors, header = storage.read(path, kind="network")
     run = json.loads(header.get("run", "{}"))
-    if "vocabulary" not in header or not {"units", "layers", "capacity", "shortcut"} <= run.keys():
+    if "vocabulary" not in header or not run.keys() >= set(SHAPES):
         raise ValueError(f"{path} does not hold a network that translates; expected what its training wrote.")
     vocabulary = Vocabulary.from_text(header["vocabulary"])
     pieces = tensors.get("encoder.embedding.weight")
@@ -60,8 +65,7 @@ def read(name: str | os.PathLike[str]) -> Trained:
             f"{path} holds weights for {'no' if pieces is None else len(pieces)} pieces and a vocabulary of "
             f"{len(vocabulary)}; expected as many. Take the file as its training wrote it."
         )
-    shapes = (run[name] for name in ("units", "layers", "dropout", "capacity", "shortcut"))
-    network = make_network(len(vocabulary), *shapes)
+    network = make_network(len(vocabulary), run)
     weights.load_into(network, tensors, path)
     return Trained(network, vocabulary, run, header.get("commit", "unknown"))
 

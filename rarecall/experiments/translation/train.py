@@ -39,7 +39,7 @@ class Run:
 
     Attributes:
         pieces: of the vocabulary.
-        units, layers, shortcut: of the network.
+        units, layers, shortcut, question: of the network.
         capacity: slots of the memory, 0 for none.
         steps: of the whole run; the learning rate reaches 0 at the last.
         tokens: target pieces of a step at the most.
@@ -67,6 +67,7 @@ class Run:
     rate: float
     dropout: float
     shortcut: bool = False
+    question: bool = False
     smoothing: float = 0.1
     drawn: int = 0
     passage: int = 0
@@ -159,9 +160,7 @@ class State:
                 "need a slot. Ask for a greater --capacity."
             )
         torch.manual_seed(run.seed)
-        self.network = networks.make_network(
-            len(data.vocabulary), run.units, run.layers, run.dropout, run.capacity, run.shortcut
-        )
+        self.network = networks.make_network(len(data.vocabulary), asdict(run))
         if begin is not None:
             networks.begin_with(self.network, begin)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, betas=(0.9, 0.98), fused=True)

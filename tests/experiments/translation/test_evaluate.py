@@ -24,7 +24,7 @@ def text() -> Text:
 
 
 def without_memory(trained: Trained) -> Trained:
-    network = networks.make_network(len(trained.vocabulary), 64, 2, 0.0, 0, False)
+    network = networks.make_network(len(trained.vocabulary), trained.run | {"capacity": 0})
     network.load_state_dict({n: p for n, p in trained.network.named_parameters() if "join" not in n}, strict=False)
     return replace(trained, network=network.eval(), run=trained.run | {"capacity": 0})
 
