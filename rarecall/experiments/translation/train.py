@@ -29,7 +29,7 @@ from rarecall.models.decoded import Decoded
 
 WATCHED = 300  # sentences of the development set that are translated as training goes on
 PADDING = -100  # of no piece
-TOGETHER = 50  # passages of the text in a window, from anywhere in it
+TOGETHER = 50  # passages of the text in a window, from anywhere in it; as many pairs come alone
 OWN = 0.25  # share of sentences that may be answered by what they wrote themselves when they were shown before
 
 
@@ -227,9 +227,12 @@ class State:
             generator = torch.Generator().manual_seed(1_000_003 * run.seed + self.epoch)
             windows = [self.which]
             if run.passage:
+                found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
+                # As many pairs come alone, from anywhere: where nothing of the kind was shown, the memory is of less use.
+                alone = [self.which[torch.randint(len(self.which), part.shape, generator=generator)] for part in found]
+                found = [torch.cat(both) for both in zip(found, alone, strict=True)]
                 # Each window is shown for the first time with the one before, which is shown for the second time: so
                 # that at no time all is new, and at no time all is known.
-                found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
                 windows = [torch.cat(both) for both in pairwise([found[0][:0], *found, found[-1][:0]])]
             batches = [batch for window in windows for batch in pairs.batches(window, run.tokens, generator)]
             self._of_epoch = self.epoch, batches
