@@ -228,7 +228,7 @@ class State:
             windows = [self.which]
             if run.passage:
                 found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
-                # As many pairs come alone, from anywhere: where nothing of the kind was shown, the memory is of less use.
+                # As many pairs come alone: where nothing of the kind was shown, the memory is of less use.
                 alone = [self.which[torch.randint(len(self.which), part.shape, generator=generator)] for part in found]
                 found = [torch.cat(both) for both in zip(found, alone, strict=True)]
                 # Each window is shown for the first time with the one before, which is shown for the second time: so
