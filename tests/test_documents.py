@@ -1,5 +1,6 @@
 """The code blocks of README and docs run as they stand, one after the other."""
 
+import json
 import re
 from pathlib import Path
 
@@ -53,3 +54,18 @@ def test_the_tables_of_the_synthetic_task_are_those_of_the_results() -> None:
         rows = [line for line in printed.split("\n###")[0].splitlines() if line.startswith("| ")]
         assert len(rows) == 7
         assert "\n".join(rows) in text
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    def figures(name: str):
+        return json.loads((ROOT / "results" / f"{name}.json").read_text())
+
+    omniglot = figures("omniglot-joined")["figures"]["upright"]
+    faster = [r["recall"] for r in figures("speed-exact")["rows"] if (r["workload"], r["batch"]) == ("clustered", 16)]
+    expected = [
+        f"| {omniglot['5-way 1-shot']['mean']:.1f}, {omniglot['20-way 1-shot']['mean']:.1f} |",
+        f"| {figures('synthetic-neural-gpu-memory')['figures']['test']['mean']:.1f} |",
+        f"| {faster[0]:.0f} times as fast |",
+    ]
+    text = (ROOT / "README.md").read_text()
+    assert not [figure for figure in expected if figure not in text]
