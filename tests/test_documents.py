@@ -9,6 +9,7 @@ import torch
 
 from benchmarks import document as speed
 from rarecall.experiments.synthetic import table as synthetic
+from rarecall.experiments.translation import table as translation
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -54,6 +55,14 @@ def test_the_tables_of_the_synthetic_task_are_those_of_the_results() -> None:
         rows = [line for line in printed.split("\n###")[0].splitlines() if line.startswith("| ")]
         assert len(rows) == 7
         assert "\n".join(rows) in text
+
+
+def test_the_tables_of_translation_are_those_of_the_results() -> None:
+    text = (ROOT / "docs" / "translation.md").read_text()
+    printed, _ = translation.table(ROOT / "results").split("\n## Where the figures come from")
+    rows = [line for line in printed.splitlines() if line.startswith("| ")]
+    assert len(rows) > 15
+    assert not [row for row in rows if row not in text]
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
