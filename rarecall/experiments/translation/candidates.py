@@ -1,4 +1,4 @@
-"""A softmax over part of the vocabulary, which is half of the work of a small network's step.
+"""A softmax over part of the vocabulary: over all of it, it is much of the work of a small network's step.
 
 After "On Using Very Large Target Vocabulary for Neural Machine Translation" (Jean, Cho, Memisevic, Bengio, 2015): the
 pieces of the batch take part, and some of the others, drawn anew for each step, stand for them all.
