@@ -30,7 +30,7 @@ from rarecall.models.decoded import Decoded
 WATCHED = 300  # sentences of the development set that are translated as training goes on
 PADDING = -100  # of no piece
 TOGETHER = 50  # passages of the text in a window, from anywhere in it; as many pairs come alone
-OWN = 0.25  # share of sentences that may be answered by what they wrote themselves when they were shown before
+OWN = 0.05  # share of sentences that may be answered by what they wrote themselves when they were shown before
 
 
 @dataclass(frozen=True)
