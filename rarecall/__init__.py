@@ -10,7 +10,7 @@ tensor(8)
 """
 
 from rarecall.classifier import Explanation, MemoryClassifier, Prediction
-from rarecall.layers import RecallEmbedding
+from rarecall.layers import RecallEmbedding, Trust
 from rarecall.memory import Memory
 from rarecall.recall import Recall
 from rarecall.search import AutoSearch, ExactSearch, LSHSearch, Search
@@ -26,5 +26,6 @@ __all__ = [
     "Recall",
     "RecallEmbedding",
     "Search",
+    "Trust",
 ]
 __version__ = "0.1.0"

@@ -44,7 +44,7 @@ def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
 
 def _least(ids: Tensor) -> int:
     native = extension()
-    if native is not None and ids.dtype == torch.int64 and ids.device.type == "cpu" and ids.is_contiguous():
+    if native is not None and ids.dtype == torch.int64 and ids.is_cpu and ids.is_contiguous():
         least: int = native.least(ids.data_ptr(), ids.numel())
         return least
     return int(ids.min()) if ids.numel() else 0

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import Slots, usable
+from rarecall.native import Slots, tensors_of, usable
 from rarecall.neighbours import Histories, neighbours
 from rarecall.newest import Chains
 from rarecall.recall import Recall
@@ -155,8 +155,9 @@ class Memory(nn.Module):
         leading = query.shape[:-1]
         if exclude is not None:
             check_ids("exclude", exclude, leading, at_least=-1)
-            exclude = exclude.to(self.values)
-        query = query.to(self.keys.dtype)
+            exclude = self._ids(exclude)
+        keys, _, _ = tensors_of(self)
+        query = query if query.dtype == keys.dtype else query.to(keys.dtype)
         if len(leading) == 1:
             units, slots, similarities, values, weights = neighbours(query, exclude, self)
         else:
@@ -191,7 +192,7 @@ class Memory(nn.Module):
                 return self.loss(recall, target, mask)
         mask = None if mask is None else mask.to(device)
         of_recall = recall.similarities, recall.query, recall.values, recall.exclude
-        parts = _rows(leading, *of_recall, target.to(self.values), mask)
+        parts = _rows(leading, *of_recall, self._ids(target), mask)
         native = usable(self) and recall.similarities.dtype == torch.float32
         return (native_rules if native else rules).margin_loss(*parts, self)
 
@@ -222,9 +223,9 @@ class Memory(nn.Module):
         check_ids("target", target, leading, at_least=0)
         if source is not None:
             check_ids("source", source, leading, at_least=-1)
-            source = source.to(self.values)
+            source = self._ids(source)
         check_mask(mask, leading)
-        parts = _rows(leading, recall.query, recall.slots, recall.values, target.to(self.values), source)
+        parts = _rows(leading, recall.query, recall.slots, recall.values, self._ids(target), source)
         if mask is not None:
             mask = mask.to(self.values.device).reshape(-1)
             parts = [None if part is None else part[mask] for part in parts]
@@ -359,6 +360,11 @@ class Memory(nn.Module):
             chains.follow(self)
         self.histories.version += 1
         self.search.changed(self, slots)
+
+    def _ids(self, ids: Tensor) -> Tensor:
+        """As int64 where the memory is; to ask `Tensor.to` costs several times as much as to see that it has to do nothing."""
+        _, values, _ = tensors_of(self)
+        return ids if ids.dtype == torch.int64 and ids.device == values.device else ids.to(values)
 
     def _check_recall(self, recall: Recall) -> None:
         if recall.memory is not self:

@@ -87,7 +87,7 @@ def loaded() -> ModuleType:
 
 def pointer(tensor: Tensor, *shape: int) -> int:
     """What the extension takes for a tensor: where its numbers are. It must be contiguous, of this shape."""
-    if tensor.shape != shape or not tensor.is_contiguous() or tensor.device.type != "cpu":
+    if tensor.shape != shape or not tensor.is_contiguous() or not tensor.is_cpu:
         raise ValueError(
             f"Got a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} on {tensor.device}; expected "
             f"{shape}, contiguous, on the CPU."

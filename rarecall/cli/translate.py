@@ -18,6 +18,7 @@ CHOSEN = (
     "layers",
     "shortcut",
     "question",
+    "trust",
     "capacity",
     "passage",
     "drawn",
@@ -49,6 +50,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     training.add_argument(
         "--question", action=argparse.BooleanOptionalAction, help="ask the memory by what the attention was asked, too"
+    )
+    training.add_argument(
+        "--trust", action=argparse.BooleanOptionalAction, help="learn how far to trust an answer of the memory"
     )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
     training.add_argument(

@@ -31,6 +31,7 @@ class GNMT(nn.Module):
             look by it; and what the attention finds, by which the memory is asked, holds the words themselves.
         question: ask the memory by what the attention was asked and by what it found, both of length 1, added. The
             paper asks by what it found alone. What was written last is in the question, and so which piece is next.
+        trust: learn how far to trust an answer (see `Trust`), where the paper takes its confidence for that.
 
     Example:
         >>> network = GNMT(symbols=100, start=1, end=2, units=32, layers=3, memory=Memory(key_size=32, capacity=1000))
@@ -51,17 +52,23 @@ class GNMT(nn.Module):
         memory: Memory | None = None,
         shortcut: bool = False,
         question: bool = False,
+        trust: bool = False,
     ) -> None:
         super().__init__()
         self.symbols, self.start, self.end = symbols, start, end
         self.units, self.layers, self.dropout = units, layers, dropout
-        self.shortcut, self.question = shortcut, question
+        self.shortcut, self.question, self.trust = shortcut, question, trust
         embedding = nn.Embedding(symbols, units)
         # Small enough for a softmax, whose weights these are as well.
         nn.init.normal_(embedding.weight, std=units**-0.5)
         self.encoder = Encoder(symbols, units, layers, dropout=dropout, embedding=embedding, shortcut=shortcut)
         self.decoder = Decoder(
-            symbols, units, layers, memory, dropout=dropout, embedding=embedding, start=start, question=question
+            *(symbols, units, layers, memory),
+            dropout=dropout,
+            embedding=embedding,
+            start=start,
+            question=question,
+            trust=trust,
         )
         nn.init.zeros_(self.decoder.output.bias)
         nn.init.orthogonal_(self.decoder.attention.match.weight)
@@ -78,7 +85,7 @@ class GNMT(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """What makes a network of the same shapes: `GNMT(**settings)`, its memory made of its settings first."""
-        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "question")
+        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "question", "trust")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
     def forward(

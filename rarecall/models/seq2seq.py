@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rarecall.layers import RecallEmbedding
+from rarecall.layers import RecallEmbedding, Trust
 from rarecall.memory import Memory
 from rarecall.models.decoded import Decoded, settings_of
 from rarecall.recall import Recall
@@ -126,6 +126,7 @@ class Decoder(nn.Module):
         embedding: of (symbols, units), to share it: it also embeds the memory's answers, and is the output's weights.
         start: the symbol that stands before the first; one of its own by default, which a shared embedding lacks.
         question: ask the memory by what the attention was asked as well, and not only by what it found.
+        trust: learn how far to trust an answer, instead of taking its confidence for that.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class Decoder(nn.Module):
         embedding: nn.Embedding | None = None,
         start: int | None = None,
         question: bool = False,
+        trust: bool = False,
     ) -> None:
         super().__init__()
         if memory is not None and memory.key_size != units:
@@ -153,7 +155,7 @@ class Decoder(nn.Module):
         self.attention = Attention(units)
         self.above = nn.ModuleList(nn.LSTM(2 * units, units, batch_first=True) for _ in range(layers - 1))
         self.memory = memory
-        self.answer = None if memory is None else RecallEmbedding(symbols, units, embedding)
+        self.answer = None if memory is None else RecallEmbedding(symbols, units, embedding, Trust() if trust else None)
         self.join = None if memory is None else nn.Linear(2 * units, units)
         self.output = nn.Linear(units, symbols)
         if embedding is not None:

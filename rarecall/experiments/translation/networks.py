@@ -15,15 +15,15 @@ from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
 # Of a run: what makes its network.
-SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "question")
+SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "question", "trust")
 
 
 def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
     """The network of a run, with a memory of so many slots, or with none where there are 0."""
-    units, layers, dropout, capacity, shortcut, question = (run[name] for name in SHAPES)
+    units, layers, dropout, capacity, shortcut, question, trust = (run[name] for name in SHAPES)
     # Every target piece of a batch asks half a million keys: what approximate search is for.
     memory = Memory(units, capacity, search="auto") if capacity else None
-    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, question)
+    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, question, trust)
 
 
 @dataclass(frozen=True, eq=False)

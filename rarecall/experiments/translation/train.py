@@ -30,7 +30,7 @@ from rarecall.models.decoded import Decoded
 WATCHED = 300  # sentences of the development set that are translated as training goes on
 PADDING = -100  # of no piece
 TOGETHER = 50  # passages of the text in a window, from anywhere in it; as many pairs come alone
-OWN = 0.05  # share of sentences that may be answered by what they wrote themselves when they were shown before
+OWN = 0.1  # share of sentences that may be answered by what they wrote themselves when they were shown before
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Run:
 
     Attributes:
         pieces: of the vocabulary.
-        units, layers, shortcut, question: of the network.
+        units, layers, shortcut, question, trust: of the network.
         capacity: slots of the memory, 0 for none.
         steps: of the whole run; the learning rate reaches 0 at the last.
         tokens: target pieces of a step at the most.
@@ -68,6 +68,7 @@ class Run:
     dropout: float
     shortcut: bool = False
     question: bool = False
+    trust: bool = False
     smoothing: float = 0.1
     drawn: int = 0
     passage: int = 0
