@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rarecall.recall import Recall
 
-# The four weights of trust are counted so many times: at the learning rate of a network of millions, they would hardly move.
+# The four weights of trust count so many times: at the learning rate of a network of millions they would hardly move.
 TIMES = 10
 
 
@@ -53,8 +53,8 @@ class Trust(nn.Module):
     """How far to trust an answer, 0 to 1: a logistic regression of what the memory says of it.
 
     The confidence alone compares the nearest neighbour with the others, and may be as high where all of them are far.
-    So this also looks at how near the nearest is, and at what weight those neighbours have that give the same answer. It
-    begins as the confidence itself, and is 0 where memory knew nothing. Gradients flow to its four weights alone, so
+    So this also looks at how near the nearest is, and at what weight those neighbours have that give the same answer.
+    It begins as the confidence itself, and is 0 where memory knew nothing. Gradients flow to its four weights alone, so
     that the query is left to the memory's own loss.
 
     Shape:

@@ -362,7 +362,7 @@ class Memory(nn.Module):
         self.search.changed(self, slots)
 
     def _ids(self, ids: Tensor) -> Tensor:
-        """As int64 where the memory is; to ask `Tensor.to` costs several times as much as to see that it has to do nothing."""
+        """As int64 where the memory is; `Tensor.to` takes its time to find out that it has nothing to do."""
         _, values, _ = tensors_of(self)
         return ids if ids.dtype == torch.int64 and ids.device == values.device else ids.to(values)
 
