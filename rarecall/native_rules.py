@@ -121,9 +121,10 @@ def _margin_loss(
         *(pointer(units, n, key_size), pointer(similarities, n, k), pointer(values, n, k), _optional(exclude, n)),
         *(n, k, pointer(target, n), _optional(mask, n)),
     )
-    native, slots = loaded(), fields_of(memory)
-    total, count, newest = native.margin_loss(*slots, *asked, NO_CHAINS, memory.margin, *kept)
-    if newest < 0:  # a query has no right neighbour
+    native, slots, known = loaded(), fields_of(memory), memory.known_chains
+    chains = NO_CHAINS if known is None else known.fields
+    total, count, newest = native.margin_loss(*slots, *asked, chains, memory.margin, *kept)
+    if newest < 0:  # a query has no right neighbour, and there are no chains yet
         total, count, newest = native.margin_loss(*slots, *asked, memory.chains.fields, memory.margin, *kept)
     return total, max(count, 1), newest
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rarecall import Memory, RecallEmbedding
+from rarecall import Memory, RecallEmbedding, Trust
 from tests.helpers import ids, teach, unit
 
 
@@ -42,3 +42,42 @@ def test_an_embedding_can_be_shared() -> None:
     assert [id(weight) for weight in layer.parameters()] == [id(shared.weight)]
     with pytest.raises(ValueError, match=r"shape \(7, 5\); expected \(8, 5\)"):
         RecallEmbedding(8, 5, shared)
+
+
+def test_trust_begins_as_the_confidence(memory) -> None:
+    teach(memory, unit(5, 4), torch.arange(5))
+    recall = memory(unit(50, 4))
+    torch.testing.assert_close(Trust()(recall), recall.confidence.clamp(0.001, 0.999))
+    layer = RecallEmbedding(5, 6, trust=Trust())
+    by = layer(recall) / layer.embedding.weight[recall.value]
+    torch.testing.assert_close(by, recall.confidence.clamp(0.001, 0.999)[:, None].expand(-1, 6))
+
+
+def test_nothing_is_trusted_where_nothing_is_known(memory) -> None:
+    assert torch.equal(Trust()(memory(unit(2, 4))), torch.zeros(2))
+
+
+def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_tell() -> None:
+    memory = Memory(key_size=8, capacity=100, k=50)
+    near = unit(1, 8)
+    teach(memory, near + 0.001 * torch.randn(20, 8), torch.zeros(20).long())  # twenty that agree, none of them alone
+    teach(memory, -near, ids(1))
+    query = torch.cat((near.expand(8, -1), unit(200, 8)))
+    recall = memory(query)
+    assert recall.confidence[0] < 0.5
+    trust, right = Trust(), (recall.similarities[:, 0] > 0.95).float()
+    optimizer = torch.optim.Adam(trust.parameters(), lr=0.01)
+    for _ in range(300):
+        loss = torch.nn.functional.binary_cross_entropy(trust(recall), right)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert trust(recall)[right > 0].min() > 0.9 > 0.1 > trust(recall)[right == 0].mean()
+
+
+def test_the_query_has_no_gradient_from_trust(memory) -> None:
+    teach(memory, unit(5, 4), torch.arange(5))
+    query, layer = unit(2, 4).requires_grad_(), RecallEmbedding(5, 6, trust=Trust())
+    layer(memory(query)).sum().backward()
+    assert query.grad is None
+    assert all(weight.grad is not None for weight in layer.parameters())

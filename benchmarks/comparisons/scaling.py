@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from benchmarks import workloads
-from benchmarks.comparisons.approximate import JUDGED, SETTLING, WANTED, judge, settle
+from benchmarks.comparisons.approximate import JUDGED, SETTLING, TURN, WANTED, TimedSearch, judge, settle, step
 from benchmarks.settings import SETTING, Settings
 from benchmarks.timing import Stopwatch
-from rarecall.search import AutoSearch
 
 TITLE = 'search="auto": time in a memory over the time in one of 500,000 keys'
 COLUMNS = SETTING | {
@@ -36,45 +35,42 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         memories, recalls = {}, {}
         for size in sizes:
             load = workloads.make(name, size, key_size, many, settings.seed)
-            memory = load.memory(k, 16, AutoSearch(key_size, size, recall=WANTED))
+            search = TimedSearch(key_size, size, recall=WANTED)
+            memory = load.memory(k, 16, search)
             settle(memory, load.queries[JUDGED : JUDGED + SETTLING])
             recalls[size] = judge(memory, load.queries[:JUDGED])
             load.keys = torch.empty(0, key_size)  # the memory has its own
-            memories[size] = load, memory
+            memories[size] = load, memory, search
         begin = JUDGED + SETTLING
         for batch in settings.batches:
-            watch = Stopwatch(warmup=2)
-            for _ in range(steps):
-                for size, (load, memory) in memories.items():
-                    query, target = load.queries[begin : begin + batch], load.targets[begin : begin + batch]
-                    with watch.time(f"{size} search"), torch.no_grad():
-                        memory.search(memory, query, k, None)
-                    with watch.time(f"{size} step"):
-                        recall = memory(query)
-                        memory.loss(recall, target)
-                        memory.update(recall, target)
-                    slots = (memory.clock.touched == memory.clock.now).nonzero().squeeze(1)
-                    memory.search(memory, query, k, None)
-                    with watch.time(f"{size} changed"):  # once more, to know its share
-                        memory.search.updated(memory, slots)
-                    progress.update()
-                begin += batch
-            for size, (_, memory) in memories.items():
-                both = (f"{size} search", f"{size} changed")
+            watches = {size: Stopwatch(warmup=2) for size in sizes}
+            for turn in range(0, steps, TURN):
+                for size, (load, memory, search) in memories.items():
+                    watch = search.watch = watches[size]
+                    for number in range(turn, min(turn + TURN, steps)):
+                        rows = slice(begin + number * batch, begin + (number + 1) * batch)
+                        step(memory, load.queries[rows], load.targets[rows], watch)
+                        progress.update()
+            begin += steps * batch
+            for size, (_, _, search) in memories.items():
+                whole, searching = (
+                    {size: watches[size].milliseconds(*parts) for size in (size, MIDDLE)}
+                    for parts in (("recall", "loss", "update"), ("search", "changed"))
+                )
                 yield {
                     "workload": name,
                     "size": size,
                     "key_size": key_size,
                     "k": k,
                     "batch": batch,
-                    "step": watch.ratio(f"{size} step", f"{MIDDLE} step"),
-                    "search_step": watch.ratio(both, (f"{MIDDLE} search", f"{MIDDLE} changed")),
+                    "step": whole[size] / whole[MIDDLE],
+                    "search_step": searching[size] / searching[MIDDLE],
                     "recall@1": recalls[size][0],
                     "recall@k": recalls[size][1],
-                    "probes": memory.search.probes,
-                    "step_ms": watch.milliseconds(f"{size} step"),
-                    "search_ms": watch.milliseconds(f"{size} search"),
-                    "changed_ms": watch.milliseconds(f"{size} changed"),
+                    "probes": search.probes,
+                    "step_ms": whole[size],
+                    "search_ms": watches[size].milliseconds("search"),
+                    "changed_ms": watches[size].milliseconds("changed"),
                 }
 
 

@@ -18,9 +18,11 @@ def network(memory: bool = True, search: str = "exact", **options: bool) -> GNMT
     return GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS, 9000, search=search) if memory else None, **options).eval()
 
 
-@pytest.mark.parametrize("question", [False, True])
-def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_softmax(question: bool) -> None:
-    net = network(question=question)
+@pytest.mark.parametrize(("question", "trust"), [(False, False), (True, False), (True, True)])
+def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_softmax(
+    question: bool, trust: bool
+) -> None:
+    net = network(question=question, trust=trust)
     assert net.memory is not None
     net.memory.update(net.memory(torch.randn(30, UNITS)), torch.randint(SYMBOLS, (30,)))
     with torch.no_grad():
@@ -36,7 +38,8 @@ def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_s
         asked, _ = net.decoder.bottom(net.decoder.embedding(before) * UNITS**0.5, encoded.last)
         query = F.normalize(query + F.normalize(asked, dim=-1), dim=-1)
     torch.testing.assert_close(decoded.recall.query, query)
-    answer = net.encoder.embedding(decoded.recall.value) * decoded.recall.confidence[..., None]
+    by = net.decoder.answer.trust(decoded.recall) if trust else decoded.recall.confidence
+    answer = net.encoder.embedding(decoded.recall.value) * by[..., None]
     joined = net.decoder.join(torch.cat((steps.states, answer), -1))
     torch.testing.assert_close(decoded.logits, joined @ net.encoder.embedding.weight.T)
 
