@@ -40,12 +40,12 @@ class Workload:
         size, key_size = self.keys.shape
         memory = Memory(key_size, size, k=k, search=search)
         memory.keys.copy_(self.keys)
-        memory.values.copy_(self.values)
         memory.sources.copy_(torch.arange(size))
         memory.clock.touched.copy_(torch.randperm(size, generator=torch.Generator().manual_seed(0)) // batch)
         memory.clock.now.fill_(size // batch + 1)
         memory.clock.rebuild()
         for slots in torch.arange(size).split(20_000):
+            memory.values[slots] = self.values[slots]  # until now they were empty
             memory.search.changed(memory, slots)
         return memory
 

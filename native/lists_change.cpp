@@ -10,9 +10,11 @@
 
 namespace {
 
-// A list of more keys is cut in two, whatever the number of lists: with longer ones there would be fewer centres to compare
-// with, but in a memory of five million keys, where 20 share a centre, lists of 143 are of too many kinds to be found.
-constexpr int LONGEST = 64;
+// A list of more keys is cut in two. Shorter lists are of fewer kinds, so that fewer of them have to be read to find the
+// nearest key, but there are more centres to compare with. The more lists there are, the more of them happen to be nearer
+// than the right one: so in a memory of MANY keys they are the shorter ones.
+constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
+constexpr int MANY = 1 << 20;
 constexpr int STEADY = 8, GROWTH = 16;  // one key in 8 that change looks after another; one that is new, after two more
 constexpr int TOGETHER = 2 * TILE;      // at least so many at once, which meet the centres faster
 constexpr int FARTHEST = 4;             // keys of a block that are looked after in turn
@@ -422,7 +424,8 @@ private:
         if (list < 0) list = new_list();
         push(list, key);
         // There is room for as many lists as could ever be; only while short ones wait to be given up there is not.
-        if (lists.length[list] > LONGEST && counts[LISTS] < lists.most_lists) {
+        const int longest = counts[FILLED] < MANY ? LONGEST : LONGEST_OF_MANY;
+        if (lists.length[list] > longest && counts[LISTS] < lists.most_lists) {
             cut_in_two(list);
         } else {
             stale.push_back(list);
