@@ -66,11 +66,11 @@ struct Lists {
 // each round, and what part of a key is due.
 enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED, UNTENDED };
 
-// Takes up the keys of n distinct slots as they are now: written, moved or emptied. Returns how many are in lists.
+// Takes up the keys of n distinct slots as they are now: written, moved or emptied.
 // An update writes queries, or moves keys towards them: their lists are among those nearest to the queries that were asked
 // since the last change, or are those that they are in. Where these `near` lists are known, no others are looked at, which
 // costs the same in a memory of any size; where they are not, near is 0.
-int64_t lists_change(const Lists &, const int64_t *slots, int64_t n, int64_t near, int threads);
+void lists_change(const Lists &, const int64_t *slots, int64_t n, int64_t near, int threads);
 
 // Makes codes, slots, sums and centres anew, from the keys and all that says where they are.
 void lists_restore(const Lists &, int threads);
@@ -81,8 +81,8 @@ void lists_recall(const Lists &, const float *queries, int64_t n, const int64_t 
                   float inverse_temperature, int threads, int32_t *near, const Neighbours &);
 
 // Asks some of the n queries of an update again, of all keys, and counts how many lists each would have had to read to find
-// the nearest. Returns how many lists are to be read, so that this share of queries finds it; ALL where that is too many.
-int64_t lists_learn(const Lists &, const float *queries, int64_t n, const int64_t *exclude, double recall, int threads);
+// the nearest. So many are to be read from now on that this share of queries finds it; ALL where that is too many.
+void lists_learn(const Lists &, const float *queries, int64_t n, const int64_t *exclude, double recall, int threads);
 
 // Whether all that says where the keys are fits together: every place once, every chain of blocks whole. What was read
 // from a file must be asked before anything else is done with it.

@@ -505,9 +505,8 @@ private:
 
 }  // namespace
 
-int64_t lists_change(const Lists &lists, const int64_t *slots, int64_t n, int64_t near, int threads) {
+void lists_change(const Lists &lists, const int64_t *slots, int64_t n, int64_t near, int threads) {
     Changer(lists, threads).change(slots, n, near);
-    return lists.counts[FILLED];
 }
 
 void lists_restore(const Lists &lists, int threads) { Changer(lists, threads).restore(); }

@@ -30,12 +30,12 @@ int64_t enough(const Lists &lists, double recall) {
 
 }  // namespace
 
-int64_t lists_learn(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, double recall, int threads) {
+void lists_learn(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, double recall, int threads) {
     const int64_t before = *lists.asked;
     *lists.asked += n;
     const int64_t every = before < FIRST ? FIRST_SAMPLE : std::max(SAMPLE, lists.counts[FILLED] / SAMPLES);
     const int64_t first = (every - before % every) % every;
-    if (first >= n) return *lists.lists_to_read;
+    if (first >= n) return;
     std::vector<int> ranks((n - 1 - first) / every + 1);
     auto &all = finders(threads);
     parallel(static_cast<int64_t>(ranks.size()), threads, [&](int64_t i, int thread) {
@@ -50,5 +50,5 @@ int64_t lists_learn(const Lists &lists, const float *queries, int64_t n, const i
         for (int bin = 0; bin < RANK_BINS; bin++) lists.ranks[bin] *= 1 - 1 / MEMORY;
         lists.ranks[bin_of(rank)] += 1;
     }
-    return *lists.lists_to_read = enough(lists, recall);
+    *lists.lists_to_read = enough(lists, recall);
 }

@@ -1,4 +1,5 @@
-// The functions of rarecall._native that work on lists; see lists.h. Each takes the fields of Lists as one tuple.
+// The functions of rarecall._native that work on lists; see lists.h. Each takes the fields of Lists packed, as bytes:
+// to read as many Python integers takes as long as what is done with them.
 #include "binding.h"
 
 #include <cstring>
@@ -13,25 +14,31 @@ namespace {
 
 bool read(PyObject *fields, Lists &lists) {
     static_assert(sizeof(Lists) % sizeof(int64_t) == 0 && sizeof(void *) == sizeof(int64_t), "all fields are 64 bits wide");
-    if (!PyTuple_Check(fields) || PyTuple_GET_SIZE(fields) != sizeof(Lists) / sizeof(int64_t)) {
-        PyErr_SetString(PyExc_TypeError, "Expected a tuple of the fields of Lists.");
+    if (!PyBytes_Check(fields) || PyBytes_GET_SIZE(fields) != sizeof(Lists)) {
+        PyErr_SetString(PyExc_TypeError, "Expected the fields of Lists, packed.");
         return false;
     }
-    int64_t numbers[sizeof(Lists) / sizeof(int64_t)];
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); i++)
-        numbers[i] = static_cast<int64_t>(PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(fields, i)));
-    std::memcpy(&lists, numbers, sizeof(Lists));
-    return !PyErr_Occurred();
+    std::memcpy(&lists, PyBytes_AS_STRING(fields), sizeof(Lists));
+    return true;
 }
 
 PyObject *change(PyObject *, PyObject *args) {
     PyObject *fields;
-    unsigned long long slots;
-    long long n, near;
+    unsigned long long slots, queries, exclude;
+    long long n, near, asked;
+    double recall;
     int threads;
     Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLLi", &fields, &slots, &n, &near, &threads) || !read(fields, lists)) return nullptr;
-    return compute([&] { return lists_change(lists, pointer<int64_t>(slots), n, near, threads); });
+    if (!PyArg_ParseTuple(args, "OKLLKLKdi", &fields, &slots, &n, &near, &queries, &asked, &exclude, &recall, &threads) ||
+        !read(fields, lists))
+        return nullptr;
+    PyObject *done = compute([&] {
+        if (asked) lists_learn(lists, pointer<float>(queries), asked, pointer<int64_t>(exclude), recall, threads);
+        lists_change(lists, pointer<int64_t>(slots), n, near, threads);
+    });
+    Py_XDECREF(done);
+    return done ? Py_BuildValue("iL", static_cast<int>(lists.counts[FILLED]), static_cast<long long>(*lists.lists_to_read))
+                : nullptr;
 }
 
 PyObject *restore(PyObject *, PyObject *args) {
@@ -58,20 +65,6 @@ PyObject *recall(PyObject *, PyObject *args) {
     return compute([&] {
         lists_recall(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), probes, inverse_temperature, threads,
                      pointer<int32_t>(near), neighbours);
-    });
-}
-
-PyObject *learn(PyObject *, PyObject *args) {
-    PyObject *fields;
-    unsigned long long queries, exclude;
-    long long n;
-    double recall;
-    int threads;
-    Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLKdi", &fields, &queries, &n, &exclude, &recall, &threads) || !read(fields, lists))
-        return nullptr;
-    return compute([&] {
-        return lists_learn(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), recall, threads);
     });
 }
 
@@ -107,10 +100,9 @@ PyObject *large_pages(PyObject *, PyObject *args) {
 }  // namespace
 
 PyMethodDef lists_methods[] = {
-    {"lists_change", change, METH_VARARGS, "Takes up the keys of these slots."},
+    {"lists_change", change, METH_VARARGS, "Learns from the last queries, and takes up the keys of these slots."},
     {"lists_restore", restore, METH_VARARGS, "Makes the codes and centres anew."},
     {"lists_recall", recall, METH_VARARGS, "Finds, sorts and weighs the k nearest slots in the nearest lists."},
-    {"lists_learn", learn, METH_VARARGS, "Finds out how many lists queries have to read."},
     {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
     {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a large tensor, new or there already."},
     {nullptr, nullptr, 0, nullptr},

@@ -137,11 +137,22 @@ def update(
     /,
 ) -> tuple[int, int, int, tuple[int, int, int, int, int]]: ...
 
-# The first argument of these is a tuple: the fields of Lists, in order.
-def lists_change(fields: tuple[int, ...], slots: int, n: int, near: int, threads: int, /) -> int: ...
-def lists_restore(fields: tuple[int, ...], threads: int, /) -> None: ...
+# The first argument of these: the fields of Lists, in order, packed.
+def lists_change(
+    fields: bytes,
+    slots: int,
+    n: int,
+    near: int,
+    queries: int,
+    asked: int,
+    exclude: int,
+    recall: float,
+    threads: int,
+    /,
+) -> tuple[int, int]: ...
+def lists_restore(fields: bytes, threads: int, /) -> None: ...
 def lists_recall(
-    fields: tuple[int, ...],
+    fields: bytes,
     queries: int,
     n: int,
     exclude: int,
@@ -156,6 +167,5 @@ def lists_recall(
     k: int,
     /,
 ) -> None: ...
-def lists_learn(fields: tuple[int, ...], queries: int, n: int, exclude: int, recall: float, threads: int, /) -> int: ...
-def lists_valid(fields: tuple[int, ...], /) -> bool: ...
+def lists_valid(fields: bytes, /) -> bool: ...
 def large_pages(address: int, bytes: int, there: bool, /) -> None: ...

@@ -30,7 +30,7 @@ def check_finite(bad: int) -> None:
 
 def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
     """Expects integers of this shape, none less than `at_least`."""
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+    if ids.dtype != torch.int64 and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise TypeError(f"Got {name} of {ids.dtype}; expected integers.")
     if ids.shape != shape:
         raise ValueError(

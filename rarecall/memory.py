@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import Slots, tensors_of, usable
+from rarecall.native import Slots, search_of, tensors_of, usable
 from rarecall.neighbours import Histories, neighbours
 from rarecall.newest import Chains
 from rarecall.recall import Recall
@@ -232,7 +232,7 @@ class Memory(nn.Module):
         update: Any = native_rules.update if usable(self) else rules.update
         touched = update(self, *parts, generator)
         self.histories.version += 1
-        self.search.updated(self, touched)
+        search_of(self).updated(self, touched)
 
     @torch.no_grad()
     def forget(

@@ -35,6 +35,7 @@ class Slots(NamedTuple):
     keys: Tensor
     values: Tensor
     sources: Tensor
+    where: tuple[int, int, int]
     fields: tuple[int, int, int, int] | None
 
 
@@ -44,23 +45,33 @@ def tensors_of(memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
     return buffers["keys"], buffers["values"], buffers["sources"]
 
 
+def search_of(memory: Memory) -> Any:
+    """Its search, as fast."""
+    return memory._modules["search"]
+
+
+def clock_of(memory: Memory) -> Any:
+    """Its clock, as fast."""
+    return memory._modules["clock"]
+
+
 def slots_of(memory: Memory) -> tuple[int, int, int, int] | None:
     """What the extension takes for a memory's slots (keys, values, sources, key_size).
 
     None where it cannot work on them: where it was not built, or the keys are not float32 on the CPU. What was found
     out is kept, since every step asks several times; a tensor put in the place of another is noticed.
     """
-    known = memory.known_slots
     keys, values, sources = tensors_of(memory)
-    if known is not None and known.keys is keys and known.values is values and known.sources is sources:
-        fields = known.fields
-        if fields is None or fields[:3] == (keys.data_ptr(), values.data_ptr(), sources.data_ptr()):
+    where = keys.data_ptr(), values.data_ptr(), sources.data_ptr()
+    if memory.known_slots is not None:
+        known_keys, known_values, known_sources, known_where, fields = memory.known_slots
+        if known_keys is keys and known_values is values and known_sources is sources and known_where == where:
             return fields
     fields = None
     if keys.device.type == "cpu" and keys.dtype == torch.float32 and extension() is not None:
         capacity, key_size = memory.capacity, memory.key_size
         fields = pointer(keys, capacity, key_size), pointer(values, capacity), pointer(sources, capacity), key_size
-    memory.known_slots = Slots(keys, values, sources, fields)
+    memory.known_slots = Slots(keys, values, sources, where, fields)
     return fields
 
 

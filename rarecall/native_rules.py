@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rarecall.checks import check_finite, check_room
-from rarecall.native import fields_of, loaded, pointer, tensors_of
+from rarecall.native import clock_of, fields_of, loaded, pointer, tensors_of
 from rarecall.newest import NO_CHAINS
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def update(
     generator: torch.Generator | None,
 ) -> Tensor:
     """Confirms and writes; returns the slots touched, ascending, int64; see `rules.update`."""
-    clock, (n, key_size), k = memory.clock, units.shape, memory.k
+    clock, (n, key_size), k = clock_of(memory), units.shape, memory.k
     units, slots, values = units.contiguous(), slots.contiguous(), values.contiguous()
     target, source = target.contiguous(), _contiguous(source)
     # One number of torch's makes all that the update draws, and only one that may have to choose draws any.

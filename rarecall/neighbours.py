@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rarecall import native_rules, rules
-from rarecall.native import extension, loaded, pointer, usable
+from rarecall.native import extension, loaded, pointer, search_of, usable
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -74,7 +74,7 @@ def _search(
     query: Tensor, exclude: Tensor | None, memory: Memory
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
     units, inverse_lengths = (native_rules if usable(memory) else rules).normalise(query)
-    return (units, inverse_lengths), memory.search.neighbours(memory, units, exclude)
+    return (units, inverse_lengths), search_of(memory).neighbours(memory, units, exclude)
 
 
 class Histories:

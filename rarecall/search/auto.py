@@ -116,9 +116,8 @@ class AutoSearch(Search):
                 self.exact.changed(memory, slots)
                 return
             lists = self._made(memory, changed=slots)
-        lists.learn(self.recall)
-        lists.change(memory, slots, by_update)
-        exact = self.exact
+        lists.change(memory, slots, self.recall, by_update)
+        exact: Any = self._modules["exact"]
         if lists.keys <= SMALL or lists.probes == ALL:
             exact.changed(memory, slots)
         elif exact._copy is not None:

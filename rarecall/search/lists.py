@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rarecall.native import loaded, pointer, tensors_of
+from rarecall.native import loaded, pointer, slots_of, tensors_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -62,7 +63,7 @@ class Lists:
     Attributes:
         keys: how many are in lists.
         probes: how many lists a query has to read, as far as is known; ALL where it has to read all keys.
-        last: the last queries and what each excludes, or None; some are asked again by `learn`.
+        last: the last queries and what each excludes, or None; some are asked again by the next change.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Lists:
         self._places = state
         self.last: tuple[Tensor, Tensor | None] | None = None
         self.probes = int(learnt[1])
-        self._where = self._addresses(memory)
+        self._slots, self._at = slots_of(memory), state.places.data_ptr()
         self._counts = not any(tensor.is_inference() for tensor in (*tensors_of(memory), state.places))
         width = -(-memory.key_size // 32) * 32
         bits = 128 if width <= 128 else 256
@@ -111,12 +112,13 @@ class Lists:
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
         tensors = (*at_places, *of_places, self.sums, *self.centres, self.near, state.counts, *learnt)
-        self._fields = (
+        fields = (
             *(memory.key_size, width, bits, memory.capacity, blocks, lists),
             pointer(memory.keys, memory.capacity, memory.key_size),
             *(pointer(tensor, memory.capacity) for tensor in (memory.values, memory.sources)),
             *(tensor.data_ptr() for tensor in tensors),
         )
+        self._fields = struct.pack(f"{len(fields)}Q", *fields)
         if not self.valid():
             state.clear()
         self._native.lists_restore(self._fields, torch.get_num_threads())
@@ -135,18 +137,34 @@ class Lists:
 
     def can_follow(self, memory: Memory) -> bool:
         """Whether the tensors are still the same, so that `change` is enough."""
-        return self._where == self._addresses(memory)
+        places: Any = self._places._buffers["places"]
+        return self._slots == slots_of(memory) and self._at == places.data_ptr()
 
-    def change(self, memory: Memory, slots: Tensor, by_update: bool = False) -> None:
+    def change(self, memory: Memory, slots: Tensor, recall: float = 0.95, by_update: bool = False) -> None:
         """Takes up the keys of `slots` ((n,) int64, distinct) as they are now.
 
+        Before that, some of the last queries are asked again, of all keys: how many lists do they have to read to find
+        the nearest?
+
         Args:
+            recall: the share of queries that are to find it.
             by_update: whether each is a query that was asked since the last change, or has moved towards one.
         """
         slots = slots.contiguous()
         n = slots.shape[0]
         near = self._near if by_update and self._near <= MOST_NEAR else 0
-        self.keys: int = self._native.lists_change(self._fields, pointer(slots, n), n, near, torch.get_num_threads())
+        asked, queries, excluded = 0, 0, 0
+        if self.last is not None:
+            query, exclude = self.last
+            asked, query = query.shape[0], query.contiguous()
+            queries = pointer(query, asked, memory.key_size)
+            if exclude is not None:
+                exclude = exclude.contiguous()
+                excluded = pointer(exclude, asked)
+        self.keys, self.probes = self._native.lists_change(
+            self._fields, pointer(slots, n), n, near, queries, asked, excluded, recall, torch.get_num_threads()
+        )
+        self.last = None
         self._near = 0
         self._written = self._version(memory)
 
@@ -174,33 +192,6 @@ class Lists:
             k,
         )
         return slots, similarities, values, weights
-
-    def learn(self, recall: float) -> None:
-        """Asks some of the last queries again, of all keys: how many lists do they have to read to find the nearest?
-
-        Args:
-            recall: the share of queries that are to find it.
-        """
-        if self.last is None:
-            return
-        query, exclude = self.last
-        self.last = None
-        n, key_size = query.shape
-        query = query.contiguous()
-        exclude = None if exclude is None else exclude.contiguous()
-        self.probes = self._native.lists_learn(
-            self._fields,
-            pointer(query, n, key_size),
-            n,
-            0 if exclude is None else pointer(exclude, n),
-            recall,
-            torch.get_num_threads(),
-        )
-
-    def _addresses(self, memory: Memory) -> tuple[int, ...]:
-        keys, values, sources = tensors_of(memory)
-        places: Any = self._places._buffers["places"]
-        return keys.data_ptr(), values.data_ptr(), sources.data_ptr(), places.data_ptr()
 
     def _version(self, memory: Memory) -> int:
         """How often torch wrote to the tensors, where it counts; the extension's own writes do not count."""
