@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class Stopwatch:
@@ -26,12 +24,9 @@ class Stopwatch:
         self.warmup = warmup
         self.times: dict[str, list[float]] = defaultdict(list)
 
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
+    def time(self, name: str) -> Timed:
         """Times what is done inside."""
-        start = time.perf_counter()
-        yield
-        self.times[name].append(time.perf_counter() - start)
+        return Timed(self.times[name])
 
     def turns(self, *names: str) -> list[float]:
         """Seconds that these parts took together, in each turn but the first few."""
@@ -46,3 +41,18 @@ class Stopwatch:
         """How many times longer the one takes than the other: of the medians."""
         parts = [(names,) if isinstance(names, str) else names for names in (slower, faster)]
         return self.milliseconds(*parts[0]) / self.milliseconds(*parts[1])
+
+
+class Timed:
+    """Adds to `times` how long what is inside took; a `contextmanager` would take longer than some of that."""
+
+    def __init__(self, times: list[float]) -> None:
+        self.times = times
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        took = time.perf_counter() - self.start
+        if kind is None:
+            self.times.append(took)

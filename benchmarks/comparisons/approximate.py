@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import Any
 
@@ -15,8 +14,9 @@ from torch import Tensor
 from benchmarks import workloads
 from benchmarks.peers import PEERS, Array, Peer, Setting, grid
 from benchmarks.settings import SETTING, Settings
+from benchmarks.stream import JUDGED, SETTLING, TURN, WANTED, TimedSearch, judge, nearest, recalls, steady, step
 from benchmarks.timing import Stopwatch
-from rarecall import ExactSearch, Memory
+from rarecall import Memory
 from rarecall.search import AutoSearch
 from rarecall.search.lists import Lists
 
@@ -33,11 +33,6 @@ COLUMNS = SETTING | {
     "step_ms": "whole step, ms",
     "peer_ms": "peer, ms",
 }
-WANTED = 0.95
-# Queries whose true neighbours tell the recall, and those with which the search settles before it is timed.
-JUDGED, SETTLING = 1000, 16_384
-# Steps of each in a row, as a stream has them: what one leaves in the caches is its own, not that of three others.
-TURN = 11
 # Beyond this a peer's build takes longer than all else; it could only be slower there.
 GRAPHS_UP_TO = 500_000
 
@@ -48,10 +43,9 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         steps = settings.steps + 2
         many = JUDGED + SETTLING + sum(settings.batches) * steps
         load = workloads.make(name, size, key_size, many, settings.seed)
-        judged, near = load.queries[:JUDGED], _nearest(load.keys, load.queries[:JUDGED], k)
+        judged, near = load.queries[:JUDGED], nearest(load.keys, load.queries[:JUDGED], k)
         search = TimedSearch(key_size, size, recall=WANTED)
-        memory = load.memory(k, 16, search)
-        settle(memory, load.queries[JUDGED : JUDGED + SETTLING])
+        memory = steady(load, k, search)
         ours = judge(memory, judged, near)
         # The same recall, but for what so few queries cannot tell.
         wanted = max(ours[0] - (ours[0] * (1 - ours[0]) / JUDGED) ** 0.5, WANTED)
@@ -73,7 +67,7 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                     rows = slice(begin, begin + batch)
                     begin += batch
                     step(memory, load.queries[rows], load.targets[rows], watch)
-                    slots = (memory.clock.touched == memory.clock.now).nonzero().squeeze(1)
+                    slots = search.touched
                     changes.append((load.queries[rows].numpy(), slots.numpy(), memory.keys[slots].numpy()))
                     progress.update()
                 for peer, index in peers.items():
@@ -110,37 +104,6 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             }
 
 
-def _nearest(keys: Tensor, query: Tensor, k: int) -> Tensor:
-    """(n, k) int64: the true neighbours, the nearest first."""
-    memory = Memory(keys.shape[1], len(keys), k=k, search=ExactSearch(keys.shape[1], len(keys)))
-    memory.keys.copy_(keys)
-    memory.values.zero_()
-    memory.clock.touched.zero_()
-    memory.clock.rebuild()
-    return memory(query).slots
-
-
-def _recall(found: Tensor, near: Tensor) -> tuple[float, float]:
-    """recall@1 and recall@k of found, (n, k), against the true neighbours."""
-    hits = [len(set(f) & set(n)) for f, n in zip(found.tolist(), near.tolist(), strict=True)]
-    first = (found == near[:, :1]).any(1).float().mean().item()
-    return first, sum(hits) / near.numel()
-
-
-def judge(memory: Memory, query: Tensor, near: Tensor | None = None) -> tuple[float, float]:
-    """recall@1 and recall@k of the memory's search; near: the true neighbours, where they are known."""
-    with torch.no_grad():
-        found = memory.search(memory, query, memory.k, None)
-    return _recall(found, _nearest(memory.keys, query, memory.k) if near is None else near)
-
-
-def settle(memory: Memory, queries: Tensor) -> None:
-    """Lets the search find out how much to read, as it would in training."""
-    for query in queries.split(128):
-        memory(query)
-        memory.search.changed(memory, torch.tensor([0]))
-
-
 def _tune(
     name: str, keys: Array, k: int, settings: Settings, judged: Array, near: Tensor, wanted: float
 ) -> tuple[Peer, dict[str, Any]]:
@@ -154,7 +117,7 @@ def _tune(
         built = time.perf_counter() - started
         for effort in peer.efforts:
             peer.set(effort)
-            first, all_k = _recall(torch.from_numpy(peer.search(judged).astype("int64")), near)
+            first, all_k = recalls(torch.from_numpy(peer.search(judged).astype("int64")), near)
             if first >= wanted or effort == peer.efforts[-1]:
                 break
         took = _time(peer, keys, judged)
@@ -165,35 +128,6 @@ def _tune(
             best, chosen = peer, tried[-1]
     assert best is not None
     return best, {"wanted": wanted, "chosen": chosen, "tried": tried}
-
-
-class TimedSearch(AutoSearch):
-    """search="auto" with a stopwatch: its share of a step."""
-
-    watch: Stopwatch | None = None
-
-    def neighbours(
-        self, memory: Memory, query: Tensor, exclude: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        with self._time("search"):
-            return super().neighbours(memory, query, exclude)
-
-    def updated(self, memory: Memory, slots: Tensor) -> None:
-        with self._time("changed"):
-            super().updated(memory, slots)
-
-    def _time(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.watch is None else self.watch.time(name)
-
-
-def step(memory: Memory, query: Tensor, target: Tensor, watch: Stopwatch) -> None:
-    """A step of training, as far as the memory has to do with it."""
-    with watch.time("recall"):
-        recall = memory(query)
-    with watch.time("loss"):
-        memory.loss(recall, target)
-    with watch.time("update"):
-        memory.update(recall, target)
 
 
 class Ours:
@@ -227,7 +161,7 @@ def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor, chosen: int | N
     """Recall and the time of a step of 16 at each effort; then it is set to the chosen one."""
     for effort in peer.efforts:
         peer.set(effort)
-        first, all_k = _recall(torch.from_numpy(peer.search(judged).astype("int64")), near)
+        first, all_k = recalls(torch.from_numpy(peer.search(judged).astype("int64")), near)
         yield {"effort": effort, "recall@1": first, "recall@k": all_k, "ms": _time(peer, keys, judged) * 1e3}
     if chosen is not None:
         peer.set(chosen)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from benchmarks import workloads
-from benchmarks.comparisons.approximate import JUDGED, SETTLING, TURN, WANTED, TimedSearch, judge, settle, step
 from benchmarks.settings import SETTING, Settings
+from benchmarks.stream import JUDGED, SETTLING, TURN, WANTED, TimedSearch, judge, nearest, steady, step
 from benchmarks.timing import Stopwatch
 
 TITLE = 'search="auto": time in a memory over the time in one of 500,000 keys'
@@ -36,9 +36,9 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         for size in sizes:
             load = workloads.make(name, size, key_size, many, settings.seed)
             search = TimedSearch(key_size, size, recall=WANTED)
-            memory = load.memory(k, 16, search)
-            settle(memory, load.queries[JUDGED : JUDGED + SETTLING])
-            recalls[size] = judge(memory, load.queries[:JUDGED])
+            memory = steady(load, k, search)
+            judged = load.queries[:JUDGED]
+            recalls[size] = judge(memory, judged, nearest(load.keys, judged, k))
             load.keys = torch.empty(0, key_size)  # the memory has its own
             memories[size] = load, memory, search
         begin = JUDGED + SETTLING

@@ -1,0 +1,92 @@
+"""A stream of steps in a memory with search="auto": what the comparisons of the approximate step share."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from benchmarks.timing import Stopwatch
+from benchmarks.workloads import Workload
+from rarecall import ExactSearch, Memory
+from rarecall.search import AutoSearch
+
+WANTED = 0.95  # recall@1
+# Queries whose true neighbours tell the recall, and those with which the search settles before it is timed.
+JUDGED, SETTLING = 1000, 16_384
+# Steps of each in a row, as a stream has them: what one leaves in the caches is its own, not that of the others.
+TURN = 11
+
+
+class TimedSearch(AutoSearch):
+    """search="auto" with a stopwatch: its share of a step.
+
+    Attributes:
+        touched: (n,) int64, the slots of the last update.
+    """
+
+    watch: Stopwatch | None = None
+    touched: Tensor
+
+    def neighbours(
+        self, memory: Memory, query: Tensor, exclude: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        with self._time("search"):
+            return super().neighbours(memory, query, exclude)
+
+    def updated(self, memory: Memory, slots: Tensor) -> None:
+        with self._time("changed"):
+            super().updated(memory, slots)
+        self.__dict__["touched"] = slots
+
+    def _time(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.watch is None else self.watch.time(name)
+
+
+def steady(load: Workload, k: int, search: TimedSearch) -> Memory:
+    """A full memory as a long stream leaves it, whose search has found out how much to read.
+
+    Every key was taken up once more after the memory had filled, in no order: those that came first found few lists,
+    which have long been cut in two since.
+    """
+    memory = load.memory(k, 16, search)
+    for slots in torch.randperm(memory.capacity, generator=torch.Generator().manual_seed(1)).split(4096):
+        search.changed(memory, slots)
+    for query in load.queries[JUDGED : JUDGED + SETTLING].split(128):
+        memory(query)
+        search.changed(memory, torch.tensor([0]))
+    return memory
+
+
+def step(memory: Memory, query: Tensor, target: Tensor, watch: Stopwatch) -> None:
+    """A step of training, as far as the memory has to do with it."""
+    with watch.time("recall"):
+        recall = memory(query)
+    with watch.time("loss"):
+        memory.loss(recall, target)
+    with watch.time("update"):
+        memory.update(recall, target)
+
+
+def nearest(keys: Tensor, query: Tensor, k: int) -> Tensor:
+    """(n, k) int64: the true neighbours, the nearest first."""
+    memory = Memory(keys.shape[1], len(keys), k=k, search=ExactSearch(keys.shape[1], len(keys)))
+    memory.keys.copy_(keys)
+    memory.values.zero_()
+    memory.clock.touched.zero_()
+    memory.clock.rebuild()
+    return memory(query).slots
+
+
+def recalls(found: Tensor, near: Tensor) -> tuple[float, float]:
+    """recall@1 and recall@k of found, (n, k), against the true neighbours."""
+    hits = [len(set(f) & set(n)) for f, n in zip(found.tolist(), near.tolist(), strict=True)]
+    first = (found == near[:, :1]).any(1).float().mean().item()
+    return first, sum(hits) / near.numel()
+
+
+def judge(memory: Memory, query: Tensor, near: Tensor) -> tuple[float, float]:
+    """recall@1 and recall@k of the memory's search."""
+    with torch.no_grad():
+        return recalls(memory.search(memory, query, memory.k, None), near)
