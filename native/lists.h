@@ -2,7 +2,8 @@
 //
 // The keys stand in short lists of similar ones, as int8 codes and as sign codes, the signs of the rotated code, block
 // after block, so that a list is read in one go. A list's centre is the mean of its keys as they are now. A query
-// compares itself with all centres, several queries at once, by their sign codes and then by the int8 codes of the best;
+// compares itself with all centres, several queries at once, by their sign codes (where there are many by half of them
+// first, and by the whole of the best and of those that stand with them) and then by the int8 codes of the best;
 // then with the keys in the lists of the nearest: where there are many by sign codes first, and by the int8 codes of the
 // best. Of the k best, 8 more bits of each number are read, which stand beside: so their similarities are true to about
 // 1e-5, and nothing is read from their slots, which would cost more than all else.
@@ -38,6 +39,7 @@ struct Codes {
 struct Lists {
     int64_t key_size, width, bits;  // width: key_size rounded up to 32; bits: of a sign code, 128 or 256
     int64_t capacity, most_blocks, most_lists;
+    int64_t many;  // keys, from which on lists are shorter, and their centres looked at twice
     // The memory's own.
     const float *keys;
     const int64_t *values, *sources;
@@ -65,6 +67,8 @@ struct Lists {
 // The first free block or -1; blocks ever used; lists; keys in lists; the next block to look after, counting on for
 // each round, and what part of a key is due.
 enum Count { FREE_BLOCK, BLOCKS, LISTS, FILLED, TENDED, UNTENDED };
+
+inline bool are_many(const Lists &lists) { return lists.counts[FILLED] >= lists.many; }
 
 // Takes up the keys of n distinct slots as they are now: written, moved or emptied.
 // An update writes queries, or moves keys towards them: their lists are among those nearest to the queries that were asked

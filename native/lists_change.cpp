@@ -12,9 +12,8 @@ namespace {
 
 // A list of more keys is cut in two. Shorter lists are of fewer kinds, so that fewer of them have to be read to find the
 // nearest key, but there are more centres to compare with. The more lists there are, the more of them happen to be nearer
-// than the right one: so in a memory of MANY keys they are the shorter ones.
+// than the right one: so in a memory of many keys they are the shorter ones.
 constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
-constexpr int MANY = 1 << 20;
 constexpr int STEADY = 8, GROWTH = 16;  // one key in 8 that change looks after another; one that is new, after two more
 constexpr int TOGETHER = 2 * TILE;      // at least so many at once, which meet the centres faster
 constexpr int FARTHEST = 4;             // keys of a block that are looked after in turn
@@ -312,7 +311,7 @@ private:
         std::fill(out, out + n, -1);
         if (counts[LISTS] == 0) return;
         for (int i = 0; i < n; i++) own[i].ask(&keys.codes[(first + i) * width], keys.scales[first + i]);
-        Finder::meet_centres(lists, own, n);
+        Finder::meet_centres(lists, own, n, 1);
         for (int i = 0; i < n; i++) {
             own[i].nearest_lists(lists, 1);
             out[i] = own[i].order[0].id;
@@ -424,7 +423,7 @@ private:
         if (list < 0) list = new_list();
         push(list, key);
         // There is room for as many lists as could ever be; only while short ones wait to be given up there is not.
-        const int longest = counts[FILLED] < MANY ? LONGEST : LONGEST_OF_MANY;
+        const int longest = are_many(lists) ? LONGEST_OF_MANY : LONGEST;
         if (lists.length[list] > longest && counts[LISTS] < lists.most_lists) {
             cut_in_two(list);
         } else {

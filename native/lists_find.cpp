@@ -11,15 +11,36 @@ namespace {
 
 // By more than their sign codes are compared: of centres at least so many, and one in so many; the same of keys; and where
 // all keys are looked at.
-constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 256;
+constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 1024;
+// By the whole of their sign codes are compared, where there are many: so many times as many, and those of their blocks.
+constexpr int64_t WHOLE_MET = 2;
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;
 constexpr int64_t ALL_SCORED = 4096;
 constexpr int BINS = 1024;            // of the histogram that finds the k best
 constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
+constexpr int64_t HALF_SAMPLE = 128;  // the same by half of their sign codes, of which fewer are wanted
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
 int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
+
+int64_t shortlist(const Lists &lists, int64_t count) {
+    return std::max({4 * count, SHORTLIST, lists.counts[LISTS] / SHORTLIST_SHARE});
+}
+
+// About how near the nearest `wanted` of these distances are, by every step-th block: the least limit that lets enough of
+// them in.
+int limit_of(const uint8_t *distance, int64_t blocks, int64_t step, double wanted) {
+    int limit = 0;
+    for (int most = 254; limit < most;) {
+        const int middle = (limit + most) / 2;
+        if (static_cast<double>(kernels::count(distance, blocks, step, middle)) >= wanted)
+            most = middle;
+        else
+            limit = middle + 1;
+    }
+    return limit;
+}
 
 int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
 
@@ -80,7 +101,7 @@ void Finder::ask(const int8_t *of, float its_scale) {
     scale = its_scale;
 }
 
-void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
+void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t count) {
     const int64_t centres = lists.counts[LISTS], blocks = (centres + BLOCK - 1) / BLOCK;
     const uint8_t *costs[TILE];
     uint8_t *out[TILE];
@@ -90,14 +111,50 @@ void Finder::meet_centres(const Lists &lists, Finder *asked, int n) {
         costs[i] = asked[i].costs.costs.data();
         out[i] = asked[i].to_centres.data();
     }
-    kernels::distances(costs, n, lists.centres.signs, blocks, lists.bits / 4, out);
-    for (int i = 0; i < n; i++) std::fill(out[i] + centres, out[i] + blocks * BLOCK, 255);
+    const int64_t nibbles = lists.bits / 4, bytes = BLOCK * lists.bits / 8, wanted = WHOLE_MET * shortlist(lists, count);
+    const bool all = !are_many(lists) || blocks < 2;
+    for (int i = 0; i < n; i++) asked[i].met_all = all;
+    if (all) {
+        kernels::distances(costs, n, lists.centres.signs, blocks, nibbles, out);
+        for (int i = 0; i < n; i++) std::fill(out[i] + centres, out[i] + blocks * BLOCK, 255);
+        return;
+    }
+    // How near the nearest are by half of their codes, by a sample of all blocks but the last, which may not be full.
+    const int64_t step = std::max<int64_t>(blocks / HALF_SAMPLE, 1), sampled = (blocks - 2) / step + 1;
+    for (int64_t sample = 0; sample < sampled; sample++) {
+        uint8_t *here[TILE];
+        for (int i = 0; i < n; i++) here[i] = out[i] + sample * BLOCK;
+        kernels::distances(costs, n, lists.centres.signs + sample * step * bytes, 1, nibbles / 2, here);
+    }
+    uint8_t limits[TILE];
+    int32_t *kept[TILE];
+    int64_t found[TILE] = {};
+    for (int i = 0; i < n; i++) {
+        limits[i] = static_cast<uint8_t>(
+            limit_of(out[i], sampled, 1, static_cast<double>(wanted) * static_cast<double>(sampled) / static_cast<double>(blocks)));
+        asked[i].met.resize(blocks + 1);
+        kept[i] = asked[i].met.data();
+    }
+    kernels::near_groups(costs, n, lists.centres.signs, blocks, nibbles, limits, kept, found);
+    for (int i = 0; i < n; i++) {
+        asked[i].met.resize(found[i]);
+        for (int64_t j = 0; j < found[i]; j++, out[i] += BLOCK) {
+            const auto ahead = j + static_cast<int64_t>(AHEAD);
+            if (ahead < found[i]) prefetch(lists.centres.signs + kept[i][ahead] * bytes, bytes);
+            kernels::distances(&costs[i], 1, lists.centres.signs + kept[i][j] * bytes, 1, nibbles, &out[i]);
+        }
+        if (found[i] > 0 && kept[i][found[i] - 1] == blocks - 1) std::fill(out[i] - (blocks * BLOCK - centres), out[i], 255);
+    }
 }
 
 void Finder::nearest_lists(const Lists &lists, int64_t count) {
-    const int64_t n = lists.counts[LISTS], wanted = std::max({4 * count, SHORTLIST, n / SHORTLIST_SHARE});
+    const int64_t n = lists.counts[LISTS], wanted = shortlist(lists, count);
     places.clear();
-    if (n > 2 * wanted) nearest_codes(to_centres, wanted);
+    if (n > 2 * wanted) {
+        nearest_codes(to_centres.data(), met_all ? (n + BLOCK - 1) / BLOCK : static_cast<int64_t>(met.size()), wanted);
+        if (!met_all)
+            for (auto &place : places) place = met[place / BLOCK] * BLOCK + place % BLOCK;
+    }
     if (places.empty()) {  // there are few, or all are as far as can be
         places.resize(n);
         std::iota(places.begin(), places.end(), 0);
@@ -118,11 +175,15 @@ int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some)
     return places[std::max_element(similarities.begin(), similarities.end()) - similarities.begin()];
 }
 
+// Some more than the average list would ask for.
+int64_t Finder::lists_for(const Lists &lists, int k, int64_t probes) {
+    return std::max<int64_t>(probes, int64_t{2} * k * lists.counts[LISTS] / std::max(lists.counts[FILLED], 1) + 1);
+}
+
 void Finder::find(const Lists &lists, int k, int64_t probes) {
     const int64_t n = lists.counts[LISTS];
     int64_t ranks = 0;
-    // Some more than the average list would ask for; where these are not enough, all.
-    for (int64_t count = std::max(probes, 2 * k * n / std::max(lists.counts[FILLED], 1) + 1);; count = n) {
+    for (int64_t count = lists_for(lists, k, probes);; count = n) {  // where these are not enough, all
         nearest_lists(lists, count);
         const auto found = static_cast<int64_t>(order.size());
         for (const auto &list : order) {
@@ -197,6 +258,8 @@ void Finder::score_rests(const Lists &lists) {
 }
 
 int Finder::rank(const Lists &lists) {
+    constexpr int64_t FIRST = 8;
+    meet_centres(lists, this, 1, FIRST);
     held = 0;
     pieces.clear();
     for (int32_t block = 0; block < lists.counts[BLOCKS]; block++) {
@@ -214,7 +277,8 @@ int Finder::rank(const Lists &lists) {
     // As a search would go about it that reads so many lists: what it misses is as if it were just beyond.
     const int64_t n = lists.counts[LISTS];
     int64_t missed = 0;
-    for (int64_t count = 8;; missed = count, count *= 2) {
+    for (int64_t count = FIRST;; missed = count, count *= 2) {
+        if (missed) meet_centres(lists, this, 1, count);
         nearest_lists(lists, std::min(count, n));
         for (size_t i = 0; i < order.size(); i++)
             if (order[i].id == list) return static_cast<int>(std::max<int64_t>(i, missed) + 1);
@@ -253,7 +317,7 @@ void Finder::meet_keys(const Lists &lists) {
 void Finder::score_keys(const Lists &lists) {
     if (are_few()) return score_all(lists);
     meet_keys(lists);
-    nearest_codes(to_keys, wanted);
+    nearest_codes(to_keys.data(), static_cast<int64_t>(pieces.size()), wanted);
     for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
     score_places(lists, lists.at);
 }
@@ -279,20 +343,12 @@ void Finder::score_all(const Lists &lists) {
 }
 
 // Puts into `places` which of these distances, of whole blocks, are the least: about as many as wanted, but none of 255.
-void Finder::nearest_codes(const std::vector<uint8_t> &distance, int64_t wanted) {
-    const auto n = static_cast<int64_t>(distance.size()), blocks = n / BLOCK;
-    // About how near these are, by a sample: the least limit that lets enough of it in.
-    const int64_t step = std::max<int64_t>(blocks / SAMPLE, 1), sampled = (blocks + step - 1) / step;
-    int limit = 0;
-    for (int most = 254; limit < most;) {
-        const int middle = (limit + most) / 2;
-        if (kernels::count(distance.data(), blocks, step, middle) * blocks >= wanted * sampled)
-            most = middle;
-        else
-            limit = middle + 1;
-    }
+void Finder::nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted) {
+    const int64_t n = blocks * BLOCK, step = std::max<int64_t>(blocks / SAMPLE, 1), sampled = (blocks + step - 1) / step;
+    const double share = static_cast<double>(sampled) / static_cast<double>(std::max<int64_t>(blocks, 1));
+    const int limit = limit_of(distance, blocks, step, static_cast<double>(wanted) * share);
     if (static_cast<int64_t>(room.size()) < n + 2) room.resize(n + 2);
-    places.assign(room.begin(), room.begin() + kernels::within(distance.data(), n, limit, room.data()));
+    places.assign(room.begin(), room.begin() + kernels::within(distance, n, limit, room.data()));
 }
 
 // Scores what is in `places`.
@@ -330,6 +386,7 @@ std::vector<Finder> &finders(int threads) {
 void lists_recall(const Lists &lists, const float *queries, int64_t n, const int64_t *exclude, int probes,
                   float inverse_temperature, int threads, int32_t *near, const Neighbours &neighbours) {
     const int k = static_cast<int>(neighbours.k);
+    const int64_t count = Finder::lists_for(lists, k, probes);
     threads = n >= SHARE ? threads : 1;
     auto &all = finders(threads);
     parallel((n + TILE - 1) / TILE, threads, [&](int64_t tile, int thread) {
@@ -338,7 +395,7 @@ void lists_recall(const Lists &lists, const float *queries, int64_t n, const int
         const int here = static_cast<int>(std::min<int64_t>(n - first, TILE));
         for (int i = 0; i < here; i++)
             own[i].ask(lists, queries + (first + i) * lists.key_size, exclude ? exclude[first + i] : -1);
-        Finder::meet_centres(lists, own, here);
+        Finder::meet_centres(lists, own, here, count);
         for (int i = 0; i < here; i++) {
             own[i].find(lists, k, probes);
             for (int j = 0; near && j < NEAR; j++)

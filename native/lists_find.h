@@ -44,14 +44,18 @@ public:
     void ask(const Lists &, const float *vector, int64_t excluded);
     void ask(const int8_t *of, float its_scale);
 
-    // Compares n queries, at most TILE, with all centres, by sign codes. To be called first after asking: codes that are
-    // read once for several queries cost half.
-    static void meet_centres(const Lists &, Finder *, int n);
+    // Compares n queries, at most TILE, with all centres, by sign codes: so far as is needed to find the `count` nearest.
+    // To be called first after asking: codes that are read once for several queries cost half.
+    static void meet_centres(const Lists &, Finder *, int n, int64_t count);
 
+    // At most as many as centres were met for.
     void nearest_lists(const Lists &, int64_t count);
 
     // The nearest of these lists; centres need not have been met.
     int32_t nearest_of(const Lists &, const std::vector<int32_t> &some);
+
+    // How many lists `find` looks for at first.
+    static int64_t lists_for(const Lists &, int k, int64_t probes);
 
     // Finds what to read: the `probes` nearest lists, and more of them until they hold k keys. It is on its way then.
     void find(const Lists &, int k, int64_t probes);
@@ -59,7 +63,7 @@ public:
     // The k best of what was found.
     Ranking &read(const Lists &, int k);
 
-    // How many lists have to be read to find the nearest key; 0 where there is none.
+    // How many lists have to be read to find the nearest key; 0 where there is none. Meets the centres by itself.
     int rank(const Lists &);
 
     Costs costs;
@@ -77,6 +81,8 @@ private:
     int64_t held = 0;           // keys in them
     int64_t wanted = 0;         // about how many of these are to be scored by their codes, where there are many
     std::vector<uint8_t> to_centres, to_keys;  // distances
+    std::vector<int32_t> met;                  // the blocks of centres that to_centres is of, where it is not of all
+    bool met_all = true;
     std::vector<int32_t> bins, dots, room;
     // Centres or keys that are to be scored, and their similarities.
     std::vector<int32_t> places;
@@ -89,7 +95,7 @@ private:
     void score_keys(const Lists &);
     void score_all(const Lists &);
     void score_places(const Lists &, const Codes &);
-    void nearest_codes(const std::vector<uint8_t> &distance, int64_t wanted);
+    void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted);
     void drop_excluded(const Lists &);
     void choose(int k);
     void score_rests(const Lists &);

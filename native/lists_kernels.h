@@ -88,6 +88,17 @@ inline void distances_plain(const uint8_t *const *costs, int queries, const uint
     }
 }
 
+inline void near_groups_plain(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                              const uint8_t *limits, int32_t *const *out, int64_t *count) {
+    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles)
+        for (int query = 0; query < queries; query++) {
+            uint8_t half[GROUP], *const here = half;
+            distances_plain(&costs[query], 1, signs, 1, nibbles / 2, &here);
+            out[query][count[query]] = static_cast<int32_t>(group);
+            count[query] += *std::min_element(half, half + GROUP) <= limits[query];
+        }
+}
+
 inline int64_t count_plain(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
     int64_t found = 0;
     for (int64_t group = 0; group < groups; group += step)
@@ -181,8 +192,59 @@ TARGET_AVX2 inline void distances_avx2_for(const uint8_t *const *costs, int quer
 
 TARGET_AVX2 inline void distances_avx2(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups,
                                        int64_t nibbles, uint8_t *const *out) {
-    return nibbles == 32 ? distances_avx2_for<32>(costs, queries, signs, groups, out)
-                         : distances_avx2_for<64>(costs, queries, signs, groups, out);
+    switch (nibbles) {
+        case 16: return distances_avx2_for<16>(costs, queries, signs, groups, out);
+        case 32: return distances_avx2_for<32>(costs, queries, signs, groups, out);
+        default: return distances_avx2_for<64>(costs, queries, signs, groups, out);
+    }
+}
+
+template <int QUERIES, int NIBBLES>
+TARGET_AVX2 inline void near_groups_avx2_of(const uint8_t *const *costs, const uint8_t *signs, int64_t groups,
+                                            const uint8_t *limits, int32_t *const *out, int64_t *count) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    for (int64_t group = 0; group < groups; group++, signs += 16 * NIBBLES) {
+        __m256i low[QUERIES], high[QUERIES];
+#pragma GCC unroll 4
+        for (int query = 0; query < QUERIES; query++) low[query] = high[query] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+        for (int j = 0; j < NIBBLES / 2; j += 2) {
+            const __m256i pair = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(signs + 16 * j));
+            const __m256i lower = _mm256_and_si256(pair, mask), upper = _mm256_and_si256(_mm256_srli_epi16(pair, 4), mask);
+#pragma GCC unroll 4
+            for (int query = 0; query < QUERIES; query++) {
+                const __m256i cost = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(costs[query] + 16 * j));
+                low[query] = _mm256_adds_epu8(low[query], _mm256_shuffle_epi8(cost, lower));
+                high[query] = _mm256_adds_epu8(high[query], _mm256_shuffle_epi8(cost, upper));
+            }
+        }
+#pragma GCC unroll 4
+        for (int query = 0; query < QUERIES; query++) {
+            const __m128i first = _mm_adds_epu8(_mm256_castsi256_si128(low[query]), _mm256_extracti128_si256(low[query], 1));
+            const __m128i second = _mm_adds_epu8(_mm256_castsi256_si128(high[query]), _mm256_extracti128_si256(high[query], 1));
+            const __m128i limit = _mm_set1_epi8(static_cast<char>(limits[query])), least = _mm_min_epu8(first, second);
+            // Without a branch: which way it goes is a matter of chance.
+            out[query][count[query]] = static_cast<int32_t>(group);
+            count[query] += _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(least, limit), least)) != 0;
+        }
+    }
+}
+
+template <int NIBBLES>
+TARGET_AVX2 inline void near_groups_avx2_for(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups,
+                                             const uint8_t *limits, int32_t *const *out, int64_t *count) {
+    switch (queries) {
+        case 1: return near_groups_avx2_of<1, NIBBLES>(costs, signs, groups, limits, out, count);
+        case 2: return near_groups_avx2_of<2, NIBBLES>(costs, signs, groups, limits, out, count);
+        case 3: return near_groups_avx2_of<3, NIBBLES>(costs, signs, groups, limits, out, count);
+        default: return near_groups_avx2_of<TILE, NIBBLES>(costs, signs, groups, limits, out, count);
+    }
+}
+
+TARGET_AVX2 inline void near_groups_avx2(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups,
+                                         int64_t nibbles, const uint8_t *limits, int32_t *const *out, int64_t *count) {
+    return nibbles == 32 ? near_groups_avx2_for<32>(costs, queries, signs, groups, limits, out, count)
+                         : near_groups_avx2_for<64>(costs, queries, signs, groups, limits, out, count);
 }
 
 TARGET_AVX2 inline int64_t count_avx2(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
@@ -245,6 +307,13 @@ inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out
 inline void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
                       uint8_t *const *out) {
     PICK(distances, distances_plain, costs, queries, signs, groups, nibbles, out);
+}
+
+// Which groups hold a code that is near by the first half of its nibbles: the sum of these costs is not above the query's
+// limit. Adds their numbers to out, which has room for all and one more, and how many they are to count.
+inline void near_groups(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                        const uint8_t *limits, int32_t *const *out, int64_t *count) {
+    PICK(near_groups, near_groups_plain, costs, queries, signs, groups, nibbles, limits, out, count);
 }
 
 // How many distances are not above the limit, of those in every step-th group of 32.

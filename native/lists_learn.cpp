@@ -42,7 +42,6 @@ void lists_learn(const Lists &lists, const float *queries, int64_t n, const int6
         Finder &own = all[thread * TILE];
         const int64_t query = first + i * every;
         own.ask(lists, queries + query * lists.key_size, exclude ? exclude[query] : -1);
-        Finder::meet_centres(lists, &own, 1);
         ranks[i] = own.rank(lists);
     });
     for (const int rank : ranks) {

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32  # places of a block
 SHORTEST = 12  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
+MANY = 2**20  # keys, from which on lists are shorter, and their centres looked at twice
 NEAR, MOST_NEAR = 2, 1024  # lists that are kept of a query, and of all queries since the last change
 BINS = 80  # in which the ranks of lists are counted
 ALL = 2**31 - 1  # as lists to read: all keys, in order. Half of them here and there would cost as much.
@@ -113,7 +114,7 @@ class Lists:
         of_places = (state.places, state.next, state.owner, state.head, state.length)
         tensors = (*at_places, *of_places, self.sums, *self.centres, self.near, state.counts, *learnt)
         fields = (
-            *(memory.key_size, width, bits, memory.capacity, blocks, lists),
+            *(memory.key_size, width, bits, memory.capacity, blocks, lists, MANY),
             pointer(memory.keys, memory.capacity, memory.key_size),
             *(pointer(tensor, memory.capacity) for tensor in (memory.values, memory.sources)),
             *(tensor.data_ptr() for tensor in tensors),

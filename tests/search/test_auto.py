@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rarecall import Memory, native
-from rarecall.search import AutoSearch, auto
+from rarecall.search import AutoSearch, auto, lists
 from rarecall.search.lists import Lists
 from tests.helpers import assert_same, ids, snapshot, teach, unit
 
@@ -145,6 +145,20 @@ def test_it_reaches_the_wanted_recall_on_clustered_keys(wanted) -> None:
 
 
 @needs_extension
+def test_lists_of_many_keys_are_short_and_reach_the_wanted_recall(monkeypatch) -> None:
+    monkeypatch.setattr(lists, "MANY", 10_000)
+    centres = unit(1000, 32)
+    memory = filled(clustered(20_000, 32, centres))
+    memory.search.changed(memory, torch.randperm(20_000))  # those that came before they were many join short ones too
+    check_lists(memory)
+    places = memory.search.places
+    assert places.length[: int(places.counts[2])].float().mean() < 24
+    learn(memory, clustered(4000, 32, centres))
+    assert recall_at_1(memory, clustered(1000, 32, centres)) > enough(0.95)
+    assert memory.search.probes < int(places.counts[2]) / 8
+
+
+@needs_extension
 def test_it_reaches_the_wanted_recall_where_clusters_overlap() -> None:
     """A few directions carry most of what keys of one centre differ in, so that many lists are near to a query."""
     centres, stretch = unit(1000, 32), torch.linspace(1, 0, 32) ** 4
@@ -249,7 +263,9 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
 
 
 @needs_extension
-def test_queries_answer_alike_together_and_one_by_one() -> None:
+@pytest.mark.parametrize("many", [2**20, 1000])
+def test_queries_answer_alike_together_and_one_by_one(many, monkeypatch) -> None:
+    monkeypatch.setattr(lists, "MANY", many)
     memory = filled(unit(5000, 24), k=30)
     memory.sources.copy_(torch.arange(5000) // 8)
     query, exclude = unit(21, 24), torch.randint(-1, 600, (21,))
@@ -383,15 +399,19 @@ def test_a_run_that_was_saved_and_resumed_goes_on_the_same(tmp_path) -> None:
 
 
 @needs_extension
-def test_variants_and_threads_answer_alike() -> None:
+@pytest.mark.parametrize("many", [2**20, 1000])
+@pytest.mark.parametrize("size", [40, 140])  # sign codes of 128 bits, and of 256
+def test_variants_and_threads_answer_alike(size, many, monkeypatch) -> None:
+    monkeypatch.setattr(lists, "MANY", many)
+
     def run(variant: str, threads: int) -> dict[str, Tensor]:
         extension.use_variant(variant)
         torch.set_num_threads(threads)
         torch.manual_seed(3)
-        memory = filled(unit(4000, 40))
+        memory = filled(unit(4000, size))
         for _ in range(10):
-            teach(memory, unit(100, 40), torch.randint(5000, (100,)))
-        found = memory(unit(300, 40))
+            teach(memory, unit(100, size), torch.randint(5000, (100,)))
+        found = memory(unit(300, size))
         return snapshot(memory) | {"found": found.slots, "similarities": found.similarities}
 
     first = run("plain", 1)
