@@ -2,15 +2,19 @@
 //
 // The keys stand in short lists of similar ones, as int8 codes and as sign codes, the signs of the rotated code, block
 // after block, so that a list is read in one go. A list's centre is the mean of its keys as they are now. A query
-// compares itself with all centres, several queries at once, by their sign codes (where there are many by half of them
-// first, and by the whole of the best and of those that stand with them) and then by the int8 codes of the best;
+// compares itself with all centres, several queries at once, by their sign codes and then by the int8 codes of the best;
 // then with the keys in the lists of the nearest: where there are many by sign codes first, and by the int8 codes of the
 // best. Of the k best, 8 more bits of each number are read, which stand beside: so their similarities are true to about
 // 1e-5, and nothing is read from their slots, which would cost more than all else.
 //
-// There is no level above the lists, though the centres are what grows with the memory: a third of a nanosecond for each.
-// Where keys stand around many centres that have nothing in common, groups of lists have no more: to keep the nearest list
-// of 98 queries in 100, half of all lists had to be looked at.
+// The centres are what grows with the memory. Where there are many keys, a query meets those of the regions that it is
+// nearest to: a list stands in the region that its centre is in, see lists_regions.h. Lists are short there, so that the
+// keys of one are of one kind, and a query that looks for them is near to their centre: of random directions, those that
+// the centre is nearest to are then among the query's nearest too, and one list in 32 is met. (Of longer lists, which mix
+// several kinds, half had to be.) A query that reads more lists meets more of them, in proportion: so where keys are not
+// like that, as many are met as find the nearest, since how many lists are read is learnt from what a search would have
+// found. In the end that is all: by half of their sign codes first, and by the whole of the best and of those that stand
+// with them.
 //
 // A key that moves leaves its list (the last one takes its place) and joins the nearest one. A list that grows long is
 // cut in two, the keys of one that grows short join others. All sums are of integers, so that the same centres follow
@@ -25,6 +29,7 @@
 constexpr int BLOCK = 32;             // places of a block
 constexpr int SHORTEST = 12;          // a list of fewer keys is given up
 constexpr int NEAR = 2;               // lists that are kept of a query
+constexpr int64_t AXES = 2048;        // random directions, two regions on each
 constexpr int RANK_BINS = 80;         // four to each doubling
 constexpr int64_t ALL = 2147483647;   // as lists to read: all keys, in order
 
@@ -35,11 +40,26 @@ struct Codes {
     uint8_t *signs;
 };
 
+// Lists by the region of their centres, in blocks as keys are in lists; where the memory has no room for many keys, none.
+struct Regions {
+    int64_t count;  // 2 * AXES or 0
+    // Of each region: its first block, the only one that may be partly filled, and how many lists stand in it.
+    int32_t *head, *length;
+    // Of each block: the next one of its region (-1 at the end), or of the free blocks; and its region.
+    int32_t *next, *owner;
+    int32_t *blocks;  // the first free one or -1; how many were ever used
+    // Of each place of a block: a list, and the sign code of its centre once more.
+    int32_t *members;
+    uint8_t *signs;
+    // Of each list: its place, or -1; and the region that its centre is in, to which it moves by regions::follow.
+    int32_t *places, *nearest;
+};
+
 // The tensors of rarecall.search.lists.Lists, in this order.
 struct Lists {
     int64_t key_size, width, bits;  // width: key_size rounded up to 32; bits: of a sign code, 128 or 256
     int64_t capacity, most_blocks, most_lists;
-    int64_t many;  // keys, from which on lists are shorter, and their centres looked at twice
+    int64_t many;  // keys, from which on lists are shorter, and met by regions
     // The memory's own.
     const float *keys;
     const int64_t *values, *sources;
@@ -56,6 +76,7 @@ struct Lists {
     // and the centre that follows from it.
     int32_t *head, *length, *sums;
     Codes centres;
+    Regions regions;
     int32_t *near;    // the lists nearest to queries, NEAR of each; see lists_change
     int32_t *counts;  // what `Count` names
     // How often of late the nearest key was in a list of each rank, (RANK_BINS,); how many lists are to be read, and the

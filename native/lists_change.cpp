@@ -6,7 +6,9 @@
 #include "lists.h"
 #include "lists_find.h"
 #include "lists_kernels.h"
+#include "lists_regions.h"
 #include "parallel.h"
+#include "sign_codes.h"
 
 namespace {
 
@@ -128,6 +130,10 @@ public:
                 refresh(all[thread * TILE], list);
             }
         });
+        if (lists.regions.count == 0) return;
+        regions::clear(lists.regions);
+        std::fill(lists.regions.places, lists.regions.places + lists.most_lists, -1);
+        for (int32_t list = 0; list < n; list++) regions::follow(lists, list);
     }
 
 private:
@@ -215,7 +221,7 @@ private:
         const int64_t last = static_cast<int64_t>(lists.head[list]) * BLOCK + row;
         if (place != last) {
             write(place, at(last));
-            copy_signs(lists.at.signs, last, place);
+            sign_codes::copy(lists.at.signs, last, lists.at.signs, place, lists.bits);
         }
         lists.places[slot] = -1;
         counts[FILLED]--;
@@ -243,12 +249,17 @@ private:
             if (lists.length[list] >= SHORTEST || (last == 0 && lists.length[list] > 0)) continue;
             if (shortened.size() > 1 && shortened[shortened.size() - 2] == list) continue;
             const Keys keys = take(list);
+            if (lists.regions.count > 0) {
+                regions::leave(lists, list);
+                regions::leave(lists, last);
+            }
             if (list != last) {
                 lists.head[list] = lists.head[last];
                 lists.length[list] = lists.length[last];
                 std::memcpy(sum(list), sum(last), width * sizeof(int32_t));
                 for (int32_t block = lists.head[list]; block >= 0; block = lists.next[block]) lists.owner[block] = list;
                 refresh(all[0], list);
+                regions::follow(lists, list);
             }
             counts[LISTS]--;
             const auto n = static_cast<int64_t>(keys.slots.size());
@@ -338,14 +349,16 @@ private:
             if (first > 0 && group(first - 1) == group(first)) return;
             for (int64_t i = first; i < n && group(i) == group(first); i++) refresh(all[thread * TILE], stale[i]);
         });
+        for (const int32_t list : stale) regions::follow(lists, list);
         stale.clear();
     }
 
-    // Makes the centre of the list's keys as they are now.
+    // Makes the centre of the list's keys as they are now; to be followed by regions::follow, in one thread.
     void refresh(Finder &room, int64_t list) {
         int8_t *centre = lists.centres.codes + list * width;
         lists.centres.scales[list] = quantise_normalised(sum(list), width, centre);
         set_signs(room, centre, lists.centres.signs, list);
+        if (lists.regions.count > 0) lists.regions.nearest[list] = regions::of(lists, centre, room.costs.rotated);
     }
 
     // Writes the sign code of a code as the i-th of all.
@@ -355,23 +368,9 @@ private:
         kernels::rotate(code, width, lists.bits, rotated.data());
         for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
             const int32_t *x = &rotated[4 * nibble];
-            set_nibble(all_signs, i, nibble, (x[0] > 0) | (x[1] > 0) << 1 | (x[2] > 0) << 2 | (x[3] > 0) << 3);
+            const int positive = (x[0] > 0) | (x[1] > 0) << 1 | (x[2] > 0) << 2 | (x[3] > 0) << 3;
+            sign_codes::set_nibble(all_signs, i, nibble, lists.bits, positive);
         }
-    }
-
-    void copy_signs(uint8_t *all_signs, int64_t from, int64_t to) {
-        for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++)
-            set_nibble(all_signs, to, nibble, *nibble_at(all_signs, from, nibble) >> shift_of(from) & 15);
-    }
-
-    // Sign codes of 32 stand together, see kernels::distances.
-    static int shift_of(int64_t i) { return i % kernels::GROUP / 16 * 4; }
-    uint8_t *nibble_at(uint8_t *all_signs, int64_t i, int64_t nibble) {
-        return all_signs + i / kernels::GROUP * (kernels::GROUP / 8) * lists.bits + 16 * nibble + i % 16;
-    }
-    void set_nibble(uint8_t *all_signs, int64_t i, int64_t nibble, int bits) {
-        uint8_t *both = nibble_at(all_signs, i, nibble);
-        *both = static_cast<uint8_t>((*both & ~(15 << shift_of(i))) | bits << shift_of(i));
     }
 
     void write(int64_t place, const Key &key) {
@@ -498,6 +497,8 @@ private:
             push(second[i] ? other : list, keys[i]);
         refresh(all[0], list);
         refresh(all[0], other);
+        regions::follow(lists, list);
+        regions::follow(lists, other);
         cut.push_back(list);
     }
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "lists_regions.h"
 #include "parallel.h"
 
 namespace {
@@ -14,6 +15,8 @@ namespace {
 constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 1024;
 // By the whole of their sign codes are compared, where there are many: so many times as many, and those of their blocks.
 constexpr int64_t WHOLE_MET = 2;
+// A query that reads few lists meets one in so many, by regions; one that reads more, more in proportion.
+constexpr int64_t FEW = 32, FEW_SHARE = 32;
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;
 constexpr int64_t ALL_SCORED = 4096;
 constexpr int BINS = 1024;            // of the histogram that finds the k best
@@ -102,22 +105,40 @@ void Finder::ask(const int8_t *of, float its_scale) {
 }
 
 void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t count) {
+    for (int i = 0; i < n; i++) asked[i].costs.set(lists, asked[i].code);
+    if (!are_many(lists)) return meet_all(lists, asked, n);
+    const int64_t centres = lists.counts[LISTS], least = shortlist(lists, count);
+    const int64_t in_regions = std::max(least, centres * std::max(count, FEW) / (FEW * FEW_SHARE));
+    if (in_regions > centres / 2) return meet_near_blocks(lists, asked, n, WHOLE_MET * least);
+    for (int i = 0; i < n; i++) asked[i].meet_regions(lists, in_regions);
+}
+
+void Finder::meet_all(const Lists &lists, Finder *asked, int n) {
     const int64_t centres = lists.counts[LISTS], blocks = (centres + BLOCK - 1) / BLOCK;
     const uint8_t *costs[TILE];
     uint8_t *out[TILE];
     for (int i = 0; i < n; i++) {
-        asked[i].costs.set(lists, asked[i].code);
+        asked[i].what = Met::all;
         asked[i].to_centres.resize(blocks * BLOCK);
         costs[i] = asked[i].costs.costs.data();
         out[i] = asked[i].to_centres.data();
     }
-    const int64_t nibbles = lists.bits / 4, bytes = BLOCK * lists.bits / 8, wanted = WHOLE_MET * shortlist(lists, count);
-    const bool all = !are_many(lists) || blocks < 2;
-    for (int i = 0; i < n; i++) asked[i].met_all = all;
-    if (all) {
-        kernels::distances(costs, n, lists.centres.signs, blocks, nibbles, out);
-        for (int i = 0; i < n; i++) std::fill(out[i] + centres, out[i] + blocks * BLOCK, 255);
-        return;
+    kernels::distances(costs, n, lists.centres.signs, blocks, lists.bits / 4, out);
+    for (int i = 0; i < n; i++) std::fill(out[i] + centres, out[i] + blocks * BLOCK, 255);
+}
+
+// All by half of their codes; by the whole of them only blocks that hold some of those that are nearest so.
+void Finder::meet_near_blocks(const Lists &lists, Finder *asked, int n, int64_t wanted) {
+    const int64_t centres = lists.counts[LISTS], blocks = (centres + BLOCK - 1) / BLOCK;
+    if (blocks < 2) return meet_all(lists, asked, n);
+    const int64_t nibbles = lists.bits / 4, bytes = BLOCK * lists.bits / 8;
+    const uint8_t *costs[TILE];
+    uint8_t *out[TILE];
+    for (int i = 0; i < n; i++) {
+        asked[i].what = Met::blocks;
+        asked[i].to_centres.resize(blocks * BLOCK);
+        costs[i] = asked[i].costs.costs.data();
+        out[i] = asked[i].to_centres.data();
     }
     // How near the nearest are by half of their codes, by a sample of all blocks but the last, which may not be full.
     const int64_t step = std::max<int64_t>(blocks / HALF_SAMPLE, 1), sampled = (blocks - 2) / step + 1;
@@ -147,13 +168,59 @@ void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t coun
     }
 }
 
+// The regions that the query goes farthest towards, until they hold as many lists as wanted: of those that it goes equally
+// far towards, to a bin of a histogram, all, so that it does not matter where in a region a list stands.
+void Finder::meet_regions(const Lists &lists, int64_t wanted) {
+    const Regions &of = lists.regions;
+    const int limit = near_axes(lists, wanted);
+    pieces.clear();
+    for (const int32_t axis : places) {
+        if (to_axes[axis] > limit) continue;
+        const int32_t region = regions::side(axis, along[axis]);
+        int rows = (of.length[region] - 1) % BLOCK + 1;
+        for (int32_t block = of.head[region]; block >= 0; block = of.next[block], rows = BLOCK) pieces.push_back({block, rows});
+    }
+    meet_pieces(lists, of.signs, to_centres);
+    what = Met::regions;
+    met.resize(pieces.size());
+    for (size_t i = 0; i < pieces.size(); i++) met[i] = pieces[i].block;
+}
+
+// Puts into `places` some axes, and returns how near of these are to be taken. So many axes as would be enough if all regions
+// held the same are looked at first, since most are far away.
+int Finder::near_axes(const Lists &lists, int64_t wanted) {
+    constexpr int FARTHEST = 255;
+    const int32_t most = regions::along_axes(lists, code, along);
+    // A little less than 255, so that no product is more.
+    const float factor = most > 0 ? 254.9f / static_cast<float>(most) : 0;
+    to_axes.resize(AXES);
+    kernels::farness(along.data(), AXES, factor, to_axes.data());
+    for (int64_t axes = AXES * wanted / lists.counts[LISTS] * 4 + 1;; axes *= 4) {
+        nearest_codes(to_axes.data(), AXES / BLOCK, std::min(axes, AXES), AXES / BLOCK);
+        bins.assign(FARTHEST, 0);
+        for (const int32_t axis : places) bins[to_axes[axis]] += lists.regions.length[regions::side(axis, along[axis])];
+        int limit = 0;
+        int64_t so_far = bins[0];
+        while (so_far < wanted && limit < FARTHEST - 1) so_far += bins[++limit];
+        if (so_far >= wanted || axes >= AXES) return limit;
+    }
+}
+
+// The list that stands at this place of what was met.
+int32_t Finder::met_list(const Lists &lists, int32_t place) const {
+    if (what == Met::all) return place;
+    const int32_t among = met[place / BLOCK] * BLOCK + place % BLOCK;
+    return what == Met::blocks ? among : lists.regions.members[among];
+}
+
 void Finder::nearest_lists(const Lists &lists, int64_t count) {
     const int64_t n = lists.counts[LISTS], wanted = shortlist(lists, count);
     places.clear();
     if (n > 2 * wanted) {
-        nearest_codes(to_centres.data(), met_all ? (n + BLOCK - 1) / BLOCK : static_cast<int64_t>(met.size()), wanted);
-        if (!met_all)
-            for (auto &place : places) place = met[place / BLOCK] * BLOCK + place % BLOCK;
+        const int64_t blocks = what == Met::all ? (n + BLOCK - 1) / BLOCK : static_cast<int64_t>(met.size());
+        // Of regions all blocks: what a sample says would depend on where in them lists stand.
+        nearest_codes(to_centres.data(), blocks, wanted, what == Met::regions ? blocks : SAMPLE);
+        for (auto &place : places) place = met_list(lists, place);
     }
     if (places.empty()) {  // there are few, or all are as far as can be
         places.resize(n);
@@ -299,15 +366,15 @@ void Finder::collect(const Lists &lists, int64_t ranks) {
     }
 }
 
-// Compares the sign codes of the keys in `pieces`.
-void Finder::meet_keys(const Lists &lists) {
+// Compares the sign codes of what is in `pieces`.
+void Finder::meet_pieces(const Lists &lists, const uint8_t *signs, std::vector<uint8_t> &distances) {
     const int64_t bytes = BLOCK * lists.bits / 8;
-    to_keys.resize(pieces.size() * BLOCK);
+    distances.resize(pieces.size() * BLOCK);
     const uint8_t *const own_costs = costs.costs.data();
     for (size_t i = 0; i < pieces.size(); i++) {
-        if (i + AHEAD < pieces.size()) prefetch(lists.at.signs + pieces[i + AHEAD].block * bytes, bytes);
-        uint8_t *here = &to_keys[i * BLOCK];
-        kernels::distances(&own_costs, 1, lists.at.signs + pieces[i].block * bytes, 1, lists.bits / 4, &here);
+        if (i + AHEAD < pieces.size()) prefetch(signs + pieces[i + AHEAD].block * bytes, bytes);
+        uint8_t *here = &distances[i * BLOCK];
+        kernels::distances(&own_costs, 1, signs + pieces[i].block * bytes, 1, lists.bits / 4, &here);
         std::fill(here + pieces[i].rows, here + BLOCK, 255);
     }
 }
@@ -316,8 +383,8 @@ void Finder::meet_keys(const Lists &lists) {
 // codes.
 void Finder::score_keys(const Lists &lists) {
     if (are_few()) return score_all(lists);
-    meet_keys(lists);
-    nearest_codes(to_keys.data(), static_cast<int64_t>(pieces.size()), wanted);
+    meet_pieces(lists, lists.at.signs, to_keys);
+    nearest_codes(to_keys.data(), static_cast<int64_t>(pieces.size()), wanted, SAMPLE);
     for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
     score_places(lists, lists.at);
 }
@@ -342,9 +409,11 @@ void Finder::score_all(const Lists &lists) {
     }
 }
 
-// Puts into `places` which of these distances, of whole blocks, are the least: about as many as wanted, but none of 255.
-void Finder::nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted) {
-    const int64_t n = blocks * BLOCK, step = std::max<int64_t>(blocks / SAMPLE, 1), sampled = (blocks + step - 1) / step;
+// Puts into `places` which of these distances, of whole blocks, are the least: about as many as wanted, as a sample of so
+// many blocks tells, but none of 255.
+void Finder::nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted, int64_t sample) {
+    const int64_t n = blocks * BLOCK, step = std::max<int64_t>(blocks / std::max<int64_t>(sample, 1), 1);
+    const int64_t sampled = (blocks + step - 1) / step;
     const double share = static_cast<double>(sampled) / static_cast<double>(std::max<int64_t>(blocks, 1));
     const int limit = limit_of(distance, blocks, step, static_cast<double>(wanted) * share);
     if (static_cast<int64_t>(room.size()) < n + 2) room.resize(n + 2);

@@ -44,8 +44,9 @@ public:
     void ask(const Lists &, const float *vector, int64_t excluded);
     void ask(const int8_t *of, float its_scale);
 
-    // Compares n queries, at most TILE, with all centres, by sign codes: so far as is needed to find the `count` nearest.
-    // To be called first after asking: codes that are read once for several queries cost half.
+    // Compares n queries, at most TILE, with centres, by sign codes: so far as is needed to find the `count` nearest, as a
+    // search that reads so many lists goes about it. To be called first after asking: codes that are read once for several
+    // queries cost half.
     static void meet_centres(const Lists &, Finder *, int n, int64_t count);
 
     // At most as many as centres were met for.
@@ -81,21 +82,29 @@ private:
     int64_t held = 0;           // keys in them
     int64_t wanted = 0;         // about how many of these are to be scored by their codes, where there are many
     std::vector<uint8_t> to_centres, to_keys;  // distances
-    std::vector<int32_t> met;                  // the blocks of centres that to_centres is of, where it is not of all
-    bool met_all = true;
+    // What to_centres is of: all centres, or these blocks of them, or these blocks of regions.
+    enum class Met { all, blocks, regions } what = Met::all;
+    std::vector<int32_t> met;
+    std::vector<int32_t> along;    // how far the query goes along each axis
+    std::vector<uint8_t> to_axes;  // the same as distances
     std::vector<int32_t> bins, dots, room;
     // Centres or keys that are to be scored, and their similarities.
     std::vector<int32_t> places;
     std::vector<float> similarities;
     Ranking ranking;
 
+    static void meet_all(const Lists &, Finder *, int n);
+    static void meet_near_blocks(const Lists &, Finder *, int n, int64_t wanted);
+    void meet_regions(const Lists &, int64_t wanted);
+    int near_axes(const Lists &, int64_t wanted);
+    int32_t met_list(const Lists &, int32_t place) const;
     void collect(const Lists &, int64_t ranks);
-    void meet_keys(const Lists &);
+    void meet_pieces(const Lists &, const uint8_t *signs, std::vector<uint8_t> &distances);
     bool are_few() const { return held <= 2 * wanted; }
     void score_keys(const Lists &);
     void score_all(const Lists &);
     void score_places(const Lists &, const Codes &);
-    void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted);
+    void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted, int64_t sample);
     void drop_excluded(const Lists &);
     void choose(int k);
     void score_rests(const Lists &);

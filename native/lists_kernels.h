@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 #include "cpu.h"
 
@@ -20,25 +21,44 @@ constexpr int TILE = 4;    // queries that are compared with them at once
 #define INLINE inline __attribute__((always_inline))
 
 // A random rotation: random flips, then a Hadamard transform; as many rounds, with other flips, as `bits` asks for.
-INLINE void rotate_loop(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
+// The last rounds of the transform, of each 8 numbers, are another function.
+template <typename Eights>
+INLINE void rotate_loop(const int8_t *__restrict code, int64_t width, int64_t bits, int32_t *__restrict out,
+                        const Eights &eights) {
     int64_t size = 32;
     while (size < width) size *= 2;
     for (int64_t start = 0; start < bits; start += size) {
         int32_t *x = out + start;
-        for (int64_t i = 0; i < size; i++) {
+        for (int64_t i = 0; i < width; i++) {
             uint32_t random = static_cast<uint32_t>(start + i + 1) * 0x9e3779b1u;
             random = (random ^ (random >> 15)) * 0x85ebca77u;
-            const int32_t number = i < width ? code[i] : 0;
-            x[i] = random >> 31 ? -number : number;
+            const int32_t flip = static_cast<int32_t>(random) >> 31;  // 0 or -1
+            x[i] = (code[i] ^ flip) - flip;
         }
-        for (int64_t half = size / 2; half > 0; half /= 2)
+        std::fill(x + width, x + size, 0);
+        for (int64_t half = size / 2; half > 4; half /= 2)
             for (int64_t left = 0; left < size; left += 2 * half)
                 for (int64_t i = left; i < left + half; i++) {
                     const int32_t a = x[i], b = x[i + half];
                     x[i] = a + b;
                     x[i + half] = a - b;
                 }
+        eights(x, size);
     }
+}
+
+inline void eights_plain(int32_t *x, int64_t size) {
+    for (int half = 4; half > 0; half /= 2)
+        for (int64_t i = 0; i < size; i++) {
+            if (i & half) continue;
+            const int32_t a = x[i], b = x[i + half];
+            x[i] = a + b;
+            x[i + half] = a - b;
+        }
+}
+
+inline void rotate_plain(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
+    rotate_loop(code, width, bits, out, eights_plain);
 }
 
 INLINE void scale_loop(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
@@ -56,6 +76,17 @@ INLINE void rest_loop(const float *__restrict x, int64_t n, const int8_t *__rest
         const int32_t left = static_cast<int32_t>(whole + (whole < 0 ? -0.5f : 0.5f)) - 256 * code[i];
         rest[i] = static_cast<int8_t>(std::min(std::max(left, -127), 127));
     }
+}
+
+INLINE int32_t farthest_loop(const int32_t *along, int64_t n) {
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) most = std::max(most, std::abs(along[i]));
+    return most;
+}
+
+INLINE void farness_loop(const int32_t *__restrict along, int64_t n, float factor, uint8_t *__restrict out) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = static_cast<uint8_t>(255 - static_cast<int32_t>(static_cast<float>(std::abs(along[i])) * factor));
 }
 
 // Where ids is null, the rows are those from codes on.
@@ -284,14 +315,31 @@ TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int l
 TARGET_AVX2 inline void scale_avx2(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
     scale_loop(dots, scales, scale, n, out);
 }
+// Of each two numbers a, b that are `half` apart: (b + a, a - b), where the second of a pair is the one that is negated.
+TARGET_AVX2 inline void eights_avx2(int32_t *x, int64_t size) {
+    const __m256i fours = _mm256_setr_epi32(1, 1, 1, 1, -1, -1, -1, -1), twos = _mm256_setr_epi32(1, 1, -1, -1, 1, 1, -1, -1);
+    const __m256i ones = _mm256_setr_epi32(1, -1, 1, -1, 1, -1, 1, -1);
+    for (int64_t i = 0; i < size; i += 8) {
+        auto *const at = reinterpret_cast<__m256i *>(x + i);
+        __m256i v = _mm256_loadu_si256(at);
+        v = _mm256_add_epi32(_mm256_permute2x128_si256(v, v, 1), _mm256_sign_epi32(v, fours));
+        v = _mm256_add_epi32(_mm256_shuffle_epi32(v, 0x4e), _mm256_sign_epi32(v, twos));
+        v = _mm256_add_epi32(_mm256_shuffle_epi32(v, 0xb1), _mm256_sign_epi32(v, ones));
+        _mm256_storeu_si256(at, v);
+    }
+}
 TARGET_AVX2 inline void rotate_avx2(const int8_t *code, int64_t width, int64_t bits, int32_t *out) {
-    rotate_loop(code, width, bits, out);
+    rotate_loop(code, width, bits, out, eights_avx2);
 }
 TARGET_AVX2 inline void add_avx2(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) {
     add_loop(sum, code, weight, width);
 }
 TARGET_AVX2 inline void rest_avx2(const float *x, int64_t n, const int8_t *code, float factor, int8_t *rest) {
     rest_loop(x, n, code, factor, rest);
+}
+TARGET_AVX2 inline int32_t farthest_avx2(const int32_t *along, int64_t n) { return farthest_loop(along, n); }
+TARGET_AVX2 inline void farness_avx2(const int32_t *along, int64_t n, float factor, uint8_t *out) {
+    farness_loop(along, n, factor, out);
 }
 #define PICK(name, plain, ...) (variant == Variant::avx2 ? name##_avx2(__VA_ARGS__) : plain(__VA_ARGS__))
 #else
@@ -300,7 +348,7 @@ TARGET_AVX2 inline void rest_avx2(const float *x, int64_t n, const int8_t *code,
 
 // A random rotation of a code, so that each of its numbers says as much as another. out has room for `bits` numbers and
 // for width rounded up to a power of 2.
-inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out) { PICK(rotate, rotate_loop, code, width, bits, out); }
+inline void rotate(const int8_t *code, int64_t width, int64_t bits, int32_t *out) { PICK(rotate, rotate_plain, code, width, bits, out); }
 
 // Sums of costs, for each of up to TILE queries: out[i] = sum over j of costs[j][nibble j of sign code i], at most 255.
 // 32 sign codes stand together: 16 bytes for each nibble, the codes 0 to 15 in the lower halves, 16 to 31 in the upper.
@@ -342,6 +390,14 @@ inline void add(int32_t *sum, const int8_t *code, int32_t weight, int64_t width)
 // rest = x * factor, rounded, - 256 * code, all of them in [-127, 127]
 inline void rest(const float *x, int64_t n, const int8_t *code, float factor, int8_t *rest) {
     PICK(rest, rest_loop, x, n, code, factor, rest);
+}
+
+// The largest of n numbers, without their signs.
+inline int32_t farthest(const int32_t *along, int64_t n) { return PICK(farthest, farthest_loop, along, n); }
+
+// Distances: 255 less each number without its sign, times the factor, which must not be more than 255.
+inline void farness(const int32_t *along, int64_t n, float factor, uint8_t *out) {
+    PICK(farness, farness_loop, along, n, factor, out);
 }
 
 #undef PICK

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 BLOCK = 32  # places of a block
 SHORTEST = 12  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
-MANY = 2**20  # keys, from which on lists are shorter, and their centres looked at twice
+MANY = 2**20  # keys, from which on lists are shorter, and met by regions
+AXES = 2048  # random directions, two regions on each
 NEAR, MOST_NEAR = 2, 1024  # lists that are kept of a query, and of all queries since the last change
 BINS = 80  # in which the ranks of lists are counted
 ALL = 2**31 - 1  # as lists to read: all keys, in order. Half of them here and there would cost as much.
@@ -53,6 +54,44 @@ class Codes(NamedTuple):
     codes: Tensor
     scales: Tensor
     signs: Tensor
+
+
+class Regions(NamedTuple):
+    """Which lists stand in each region, in blocks as keys stand in lists.
+
+    They follow from the centres; where the memory has no room for many keys, there are none.
+    """
+
+    head: Tensor
+    length: Tensor
+    next: Tensor
+    owner: Tensor
+    blocks: Tensor
+    members: Tensor
+    signs: Tensor
+    places: Tensor
+    nearest: Tensor
+
+    @classmethod
+    def made(cls, count: int, lists: int, bits: int) -> Regions:
+        """Room for `count` regions of `lists` lists, or for none."""
+        lists = lists if count else 0
+        blocks = count + lists // BLOCK
+
+        def numbers(size: int) -> Tensor:
+            return torch.empty(size, dtype=torch.int32)
+
+        return cls(
+            head=numbers(count),
+            length=numbers(count),
+            next=numbers(blocks),
+            owner=numbers(blocks),
+            blocks=numbers(2),
+            members=numbers(blocks * BLOCK),
+            signs=torch.zeros(blocks * BLOCK, bits // 8, dtype=torch.uint8),
+            places=numbers(lists),
+            nearest=numbers(lists),
+        )
 
 
 class Lists:
@@ -106,18 +145,23 @@ class Lists:
         self.slots = torch.empty(blocks * BLOCK, dtype=torch.int32)
         self.values = torch.empty(blocks * BLOCK, dtype=torch.int64)
         self.sums = torch.empty(lists, width, dtype=torch.int32)
+        regions = 2 * AXES if memory.capacity >= MANY else 0
+        self.regions = Regions.made(regions, lists, bits)
         self.near = torch.zeros(MOST_NEAR, dtype=torch.int32)
         self._near = 0  # how many of these there are; where there would be more, the nearest lists are not known
         at_places = (*self.at, self.rests, self.slots, self.values)
-        for tensor in (*at_places, *self.centres, self.sums):
+        for tensor in (*at_places, *self.centres, self.sums, self.regions.signs):
             self._native.large_pages(tensor.data_ptr(), tensor.nbytes, False)
         of_places = (state.places, state.next, state.owner, state.head, state.length)
-        tensors = (*at_places, *of_places, self.sums, *self.centres, self.near, state.counts, *learnt)
+        of_lists = (*of_places, self.sums, *self.centres)
+        others = (*self.regions, self.near, state.counts, *learnt)
         fields = (
             *(memory.key_size, width, bits, memory.capacity, blocks, lists, MANY),
             pointer(memory.keys, memory.capacity, memory.key_size),
             *(pointer(tensor, memory.capacity) for tensor in (memory.values, memory.sources)),
-            *(tensor.data_ptr() for tensor in tensors),
+            *(tensor.data_ptr() for tensor in (*at_places, *of_lists)),
+            regions,
+            *(tensor.data_ptr() for tensor in others),
         )
         self._fields = struct.pack(f"{len(fields)}Q", *fields)
         if not self.valid():

@@ -60,6 +60,30 @@ def check_lists(memory: Memory) -> None:
         assert torch.equal(made.scales[rows], kept.scales[rows])
         assert torch.equal(signs(made.signs)[rows], signs(kept.signs)[rows])
     assert torch.equal(anew.rests[places], lists.rests[places])
+    check_regions(anew, count)
+    check_regions(lists, count)
+    assert torch.equal(anew.regions.nearest[:count], lists.regions.nearest[:count])
+
+
+def check_regions(lists: Lists, count: int) -> None:
+    """Where there are regions, every list is in that of its centre, once, with its centre's sign code."""
+    regions = lists.regions
+    if len(regions.head) == 0:
+        return
+    found = []
+    for region in regions.length.nonzero().squeeze(1).tolist():
+        block, left = int(regions.head[region]), int(regions.length[region])
+        while left > 0:
+            rows = (left - 1) % 32 + 1
+            assert regions.owner[block] == region
+            found += regions.members[32 * block : 32 * block + rows].tolist()
+            assert (regions.nearest[ids(*found[-rows:])] == region).all()
+            block, left = int(regions.next[block]), left - rows
+        assert block == -1
+    assert sorted(found) == list(range(count))
+    places = regions.places[:count].long()
+    assert torch.equal(regions.members[places].long(), torch.arange(count))
+    assert torch.equal(signs(regions.signs)[places], signs(lists.centres.signs)[:count])
 
 
 def filled(keys: Tensor, k: int = 10, recall: float = 0.95) -> Memory:
@@ -156,6 +180,57 @@ def test_lists_of_many_keys_are_short_and_reach_the_wanted_recall(monkeypatch) -
     learn(memory, clustered(4000, 32, centres))
     assert recall_at_1(memory, clustered(1000, 32, centres)) > enough(0.95)
     assert memory.search.probes < int(places.counts[2]) / 8
+
+
+@needs_extension
+def test_regions_find_what_all_centres_find(monkeypatch) -> None:
+    """A query meets a part of the lists alone."""
+    centres = unit(1500, 64)
+    keys, queries = clustered(30_000, 64, centres), clustered(1000, 64, centres)
+    found = []
+    for many in (2**20, 10_000):
+        monkeypatch.setattr(lists, "MANY", many)
+        memory = filled(keys)
+        memory.search.changed(memory, torch.randperm(30_000))
+        learn(memory, clustered(4000, 64, centres))
+        assert (len(lists_of(memory).regions.head) > 0) == (many == 10_000)
+        found.append(recall_at_1(memory, queries))
+    assert found[1] > found[0] - 0.02
+    assert int(memory.search.places.counts[2]) > 1000
+    assert memory.search.probes < 32  # else regions would have missed the nearest lists
+
+
+@needs_extension
+def test_keys_in_a_cone_reach_the_wanted_recall_by_regions(monkeypatch) -> None:
+    """Most of their lists stand in a few regions."""
+    monkeypatch.setattr(lists, "MANY", 10_000)
+    centres = torch.nn.functional.normalize(unit(1500, 64) + 0.8 * unit(1, 64), dim=1)
+    memory = filled(clustered(30_000, 64, centres))
+    learn(memory, clustered(6000, 64, centres))
+    check_lists(memory)
+    assert recall_at_1(memory, clustered(1000, 64, centres)) > enough(0.95)
+
+
+@needs_extension
+def test_regions_follow_a_memory_that_grows_and_shrinks(tmp_path, monkeypatch) -> None:
+    """Past the number from which on there are many keys, and back; once it is saved and loaded on the way."""
+    monkeypatch.setattr(lists, "MANY", 8000)
+    memory = Memory(24, 16_000, k=10, search="auto")
+    centres = unit(700, 24)
+    for turn in range(3):
+        for _ in range(24):
+            query = clustered(500, 24, centres)
+            teach(memory, query, torch.randint(10**9, (500,)))
+        assert len(memory) > 8000
+        check_lists(memory)
+        assert recall_at_1(memory, clustered(500, 24, centres)) > 0.9
+        filled = (memory.values >= 0).nonzero().squeeze(1)
+        memory.forget(slots=filled[torch.randperm(len(filled))[3000 * turn + 50 :]])
+        check_lists(memory)
+        if turn == 1:
+            memory.save(tmp_path / "memory")
+            memory = Memory.load(tmp_path / "memory")
+            check_lists(memory)
 
 
 @needs_extension
@@ -364,25 +439,28 @@ def test_a_key_opposite_to_all_others() -> None:
 
 
 @needs_extension
-def test_a_run_that_was_saved_and_resumed_goes_on_the_same(tmp_path) -> None:
+@pytest.mark.parametrize(("many", "capacity", "batch"), [(2**20, 1500, 30), (3000, 10_000, 200)])
+def test_a_run_that_was_saved_and_resumed_goes_on_the_same(many, capacity, batch, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(lists, "MANY", many)
+
     def run(interrupt) -> tuple[Memory, list[Tensor]]:
         generator = torch.Generator().manual_seed(5)
-        memory = Memory(12, 1500, k=10, search="auto")
-        centres = torch.randn(100, 12, generator=generator)
+        memory = Memory(12, capacity, k=10, search="auto")
+        centres = torch.randn(capacity // 15, 12, generator=generator)
         answers = []
         for step in range(120):
-            target = torch.randint(1000, (30,), generator=generator)
-            recall = memory(centres[target % 100] + torch.randn(30, 12, generator=generator))
+            target = torch.randint(capacity, (batch,), generator=generator)
+            recall = memory(centres[target % len(centres)] + torch.randn(batch, 12, generator=generator))
             answers.append(recall.slots)
             memory.update(recall, target, generator=generator)
             if step % 30 == 10:
-                memory.forget(slots=torch.randint(1500, (200,), generator=generator))
+                memory.forget(slots=torch.randint(capacity, (capacity // 8,), generator=generator))
             if step % 25 == 24:
                 memory = interrupt(memory)
         return memory, answers
 
     def from_state(memory: Memory) -> Memory:
-        other = Memory(12, 1500, k=10, search="auto")
+        other = Memory(12, capacity, k=10, search="auto")
         other.load_state_dict(memory.state_dict())
         return other
 
@@ -391,6 +469,7 @@ def test_a_run_that_was_saved_and_resumed_goes_on_the_same(tmp_path) -> None:
         return Memory.load(tmp_path / "memory")
 
     straight, answers = run(lambda memory: memory)
+    assert capacity < many or straight.search.places.counts[2] > 256  # so that regions are looked for
     for interrupt in (from_state, from_file, copy.deepcopy):
         resumed, same_answers = run(interrupt)
         assert all(torch.equal(a, b) for a, b in zip(answers, same_answers, strict=True))
@@ -408,10 +487,12 @@ def test_variants_and_threads_answer_alike(size, many, monkeypatch) -> None:
         extension.use_variant(variant)
         torch.set_num_threads(threads)
         torch.manual_seed(3)
-        memory = filled(unit(4000, size))
+        centres = unit(300, size)
+        memory = filled(clustered(6000, size, centres) if many < 2**20 else unit(4000, size))
         for _ in range(10):
-            teach(memory, unit(100, size), torch.randint(5000, (100,)))
-        found = memory(unit(300, size))
+            teach(memory, clustered(100, size, centres), torch.randint(5000, (100,)))
+        assert many == 2**20 or memory.search.places.counts[2] > 256  # so that regions are looked for
+        found = memory(clustered(300, size, centres))
         return snapshot(memory) | {"found": found.slots, "similarities": found.similarities}
 
     first = run("plain", 1)
