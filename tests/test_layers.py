@@ -44,17 +44,22 @@ def test_an_embedding_can_be_shared() -> None:
         RecallEmbedding(8, 5, shared)
 
 
-def test_trust_begins_as_the_confidence(memory) -> None:
-    teach(memory, unit(5, 4), torch.arange(5))
-    recall = memory(unit(50, 4))
-    torch.testing.assert_close(Trust()(recall), recall.confidence.clamp(0.001, 0.999))
-    layer = RecallEmbedding(5, 6, trust=Trust())
-    by = layer(recall) / layer.embedding.weight[recall.value]
-    torch.testing.assert_close(by, recall.confidence.clamp(0.001, 0.999)[:, None].expand(-1, 6))
-
-
 def test_nothing_is_trusted_where_nothing_is_known(memory) -> None:
-    assert torch.equal(Trust()(memory(unit(2, 4))), torch.zeros(2))
+    recall, logits = memory(unit(2, 4)), torch.randn(2, 5)
+    assert torch.equal(Trust()(recall), torch.zeros(2))
+    torch.testing.assert_close(Trust().mix(logits, recall), logits.log_softmax(-1))
+
+
+def test_network_and_memory_are_mixed_as_far_as_the_memory_is_trusted(memory) -> None:
+    teach(memory, unit(5, 4), ids(0, 3, 3, 1, 0))
+    recall, logits, trust = memory(unit(6, 4)), torch.randn(6, 5), Trust()
+    by = trust(recall)[:, None]
+    says = torch.stack([(recall.weights * (recall.values == value)).sum(-1) for value in range(5)], -1)
+    mixed = trust.mix(logits, recall).exp()
+    torch.testing.assert_close(mixed, (1 - by) * logits.softmax(-1) + by * says)
+    torch.testing.assert_close(mixed.sum(-1), torch.ones(6))
+    trust.caution += 1
+    assert (trust(recall) < by[:, 0]).all()
 
 
 def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_tell() -> None:
@@ -62,22 +67,28 @@ def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_t
     near = unit(1, 8)
     teach(memory, near + 0.001 * torch.randn(20, 8), torch.zeros(20).long())  # twenty that agree, none of them alone
     teach(memory, -near, ids(1))
-    query = torch.cat((near.expand(8, -1), unit(200, 8)))
-    recall = memory(query)
+    recall = memory(torch.cat((near.expand(8, -1), unit(200, 8))))
     assert recall.confidence[0] < 0.5
-    trust, right = Trust(), (recall.similarities[:, 0] > 0.95).float()
+    # Where the memory is near it is right; elsewhere the right value is one that it does not hold.
+    trust, right = Trust(), torch.where(recall.similarities[:, 0] > 0.95, 0, 2)
+    says = torch.full((208,), 0.1).log()
     optimizer = torch.optim.Adam(trust.parameters(), lr=0.01)
     for _ in range(300):
-        loss = torch.nn.functional.binary_cross_entropy(trust(recall), right)
+        loss = trust.loss(says, recall, right).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert trust(recall)[right > 0].min() > 0.9 > 0.1 > trust(recall)[right == 0].mean()
+    assert trust(recall)[right == 0].min() > 0.9 > 0.1 > trust(recall)[right == 2].mean()
 
 
-def test_the_query_has_no_gradient_from_trust(memory) -> None:
+def test_by_the_loss_of_trust_the_query_learns_what_to_ask_and_the_network_nothing(memory) -> None:
     teach(memory, unit(5, 4), torch.arange(5))
-    query, layer = unit(2, 4).requires_grad_(), RecallEmbedding(5, 6, trust=Trust())
-    layer(memory(query)).sum().backward()
-    assert query.grad is None
-    assert all(weight.grad is not None for weight in layer.parameters())
+    query, logits, trust = unit(2, 4).requires_grad_(), torch.randn(2, 5, requires_grad=True), Trust()
+    recall, says = memory(query), logits.log_softmax(-1)[:, 0]
+    second = recall.values[:, 1]
+    trust.loss(says, recall, second).sum().backward()
+    assert query.grad is not None
+    nearer = memory((query - 0.1 * query.grad).detach())
+    assert (trust.memory_says(nearer, second) > trust.memory_says(recall, second)).all()
+    assert logits.grad is None
+    assert all(weight.grad is not None for weight in trust.parameters())

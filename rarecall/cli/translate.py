@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rarecall.cli.common import add_pack, add_table, command_of, count
 
 if TYPE_CHECKING:
+    from rarecall.experiments.translation.networks import Trained
     from rarecall.experiments.translation.text import Files, Text
 
 PRESETS = ("paper", "cpu")
@@ -17,8 +18,9 @@ CHOSEN = (
     "units",
     "layers",
     "shortcut",
-    "question",
+    "ask",
     "trust",
+    "frozen",
     "capacity",
     "passage",
     "drawn",
@@ -49,10 +51,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--shortcut", action=argparse.BooleanOptionalAction, help="add the embedded source to the encoder's output"
     )
     training.add_argument(
-        "--question", action=argparse.BooleanOptionalAction, help="ask the memory by what the attention was asked, too"
+        "--ask",
+        action=argparse.BooleanOptionalAction,
+        help="learn what to ask the memory, and not only by what the attention found",
     )
     training.add_argument(
-        "--trust", action=argparse.BooleanOptionalAction, help="learn how far to trust an answer of the memory"
+        "--trust",
+        action=argparse.BooleanOptionalAction,
+        help="mix what the memory says into the output, as far as it is trusted",
+    )
+    training.add_argument(
+        "--frozen",
+        action=argparse.BooleanOptionalAction,
+        help="train only what has to do with the memory; the rest stays as it is in --from",
     )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
     training.add_argument(
@@ -81,7 +92,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_text(evaluating)
     _add_beam(evaluating)
     evaluating.add_argument(
-        "--refill", type=count, metavar="N", help="empty the memory and show it N training pairs first"
+        "--refill", type=count, metavar="N", help="empty the memory and show it the last N training pairs first"
     )
     evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations there")
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
@@ -121,6 +132,9 @@ def _add_beam(command: argparse.ArgumentParser) -> None:
     command.add_argument("--beam", type=count, default=4, metavar="N", help="sentences that are followed at once")
     command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="of the length normalisation")
     command.add_argument("--beta", type=float, default=0.2, metavar="B", help="of the coverage penalty")
+    command.add_argument(
+        "--caution", type=float, metavar="C", help="how sure the memory must be to be heard; 1 by default"
+    )
 
 
 # The experiments are imported where they run, so that the help of a command does not wait for torch.
@@ -161,7 +175,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     from rarecall.experiments.translation.text import DEVELOPMENT, TEST, read
     from rarecall.models.beam import Beam
 
-    trained = networks.read(args.weights)
+    trained = _read(args)
     baseline = None if args.baseline is None else networks.read(args.baseline)
     files = _files(args)
     measured = Measured(
@@ -171,7 +185,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     )
     # Where the data is differs from machine to machine.
     texts = ("test", "source", "target", "repeat", "development")
-    names = ("weights", "baseline", *texts, "beam", "alpha", "beta", "refill", "out")
+    names = ("weights", "baseline", *texts, "beam", "alpha", "beta", "caution", "refill", "out")
     origin = results.origin(command_of(args, ("translate", "evaluate"), names), trained.run["seed"])
     networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
     networks_of |= {} if baseline is None else {BASELINE: baseline}
@@ -191,7 +205,7 @@ def _text(args: argparse.Namespace) -> None:
     from rarecall.models.beam import Beam
 
     pairs = [_taught(pair) for pair in args.teach]
-    trained = networks.read(args.weights)
+    trained = _read(args)
     text = None
     if args.explain:
         try:
@@ -214,6 +228,19 @@ def _text(args: argparse.Namespace) -> None:
                 print(said.line())
     if args.save:
         networks.save(trained, args.save)
+
+
+def _read(args: argparse.Namespace) -> Trained:
+    """The network that is asked for, as cautious as it is to be."""
+    from rarecall.experiments.translation import networks
+
+    trained = networks.read(args.weights)
+    if args.caution is not None:
+        trust = trained.network.decoder.trust
+        if trust is None:
+            raise ValueError("--caution is for a network that was trained with --trust; this one was not.")
+        trust.caution = args.caution
+    return trained
 
 
 def _files(args: argparse.Namespace) -> Files:

@@ -29,9 +29,10 @@ class GNMT(nn.Module):
         memory: of `units` numbers a key, or None.
         shortcut: add the embedded source to the encoder's output. GNMT does not. A small network learns sooner where to
             look by it; and what the attention finds, by which the memory is asked, holds the words themselves.
-        question: ask the memory by what the attention was asked and by what it found, both of length 1, added. The
-            paper asks by what it found alone. What was written last is in the question, and so which piece is next.
-        trust: learn how far to trust an answer (see `Trust`), where the paper takes its confidence for that.
+        ask: learn what to ask the memory, from what the attention found, what it was asked, and the last layer's output
+            (see `Decoder`). The paper asks by what the attention found alone.
+        trust: mix what the memory says into the output, as far as it is trusted (see `Trust`). The paper joins the
+            answer, embedded, with the last layer's output by a linear layer.
 
     Example:
         >>> network = GNMT(symbols=100, start=1, end=2, units=32, layers=3, memory=Memory(key_size=32, capacity=1000))
@@ -51,13 +52,13 @@ class GNMT(nn.Module):
         dropout: float = 0.2,
         memory: Memory | None = None,
         shortcut: bool = False,
-        question: bool = False,
+        ask: bool = False,
         trust: bool = False,
     ) -> None:
         super().__init__()
         self.symbols, self.start, self.end = symbols, start, end
         self.units, self.layers, self.dropout = units, layers, dropout
-        self.shortcut, self.question, self.trust = shortcut, question, trust
+        self.shortcut, self.ask, self.trust = shortcut, ask, trust
         embedding = nn.Embedding(symbols, units)
         # Small enough for a softmax, whose weights these are as well.
         nn.init.normal_(embedding.weight, std=units**-0.5)
@@ -67,7 +68,7 @@ class GNMT(nn.Module):
             dropout=dropout,
             embedding=embedding,
             start=start,
-            question=question,
+            ask=ask,
             trust=trust,
         )
         nn.init.zeros_(self.decoder.output.bias)
@@ -85,7 +86,7 @@ class GNMT(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """What makes a network of the same shapes: `GNMT(**settings)`, its memory made of its settings first."""
-        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "question", "trust")
+        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "ask", "trust")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
     def forward(

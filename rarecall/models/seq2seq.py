@@ -125,8 +125,11 @@ class Decoder(nn.Module):
         dropout: of what goes into a layer, the output included.
         embedding: of (symbols, units), to share it: it also embeds the memory's answers, and is the output's weights.
         start: the symbol that stands before the first; one of its own by default, which a shared embedding lacks.
-        question: ask the memory by what the attention was asked as well, and not only by what it found.
-        trust: learn how far to trust an answer, instead of taking its confidence for that.
+        ask: learn what to ask the memory: a linear layer of what the attention found, what it was asked, and the last
+            layer's output, each of length 1, which begins as their sum. Without, it is asked by what the attention
+            found, as in the paper.
+        trust: mix what the memory says into the output, as far as it is trusted (see `Trust`). Without, its answer is
+            embedded and joined with the last layer's output by a linear layer, as in the paper.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class Decoder(nn.Module):
         dropout: float = 0.0,
         embedding: nn.Embedding | None = None,
         start: int | None = None,
-        question: bool = False,
+        ask: bool = False,
         trust: bool = False,
     ) -> None:
         super().__init__()
@@ -155,13 +158,18 @@ class Decoder(nn.Module):
         self.attention = Attention(units)
         self.above = nn.ModuleList(nn.LSTM(2 * units, units, batch_first=True) for _ in range(layers - 1))
         self.memory = memory
-        self.answer = None if memory is None else RecallEmbedding(symbols, units, embedding, Trust() if trust else None)
-        self.join = None if memory is None else nn.Linear(2 * units, units)
+        self.ask = nn.Linear(3 * units, units, bias=False) if memory is not None and ask else None
+        if self.ask is not None:
+            with torch.no_grad():
+                self.ask.weight.copy_(torch.eye(units).repeat(1, 3))
+        listens = memory is not None and not trust
+        self.answer = RecallEmbedding(symbols, units, embedding) if listens else None
+        self.join = nn.Linear(2 * units, units) if listens else None
+        self.trust = Trust() if memory is not None and trust else None
         self.output = nn.Linear(units, symbols)
         if embedding is not None:
             self.output.weight = embedding.weight
         self.dropout = nn.Dropout(dropout)
-        self.question = question
 
     def begin(self, encoded: Encoded) -> list[Carried]:
         """What each layer carries before the first symbol."""
@@ -179,18 +187,24 @@ class Decoder(nn.Module):
         states, now = self.bottom(self.dropout(self.embedding(before) * self.scale), carried[0])
         after = [now]
         found, attended = self.attention(states, encoded)
-        query = F.normalize(found, dim=-1) + F.normalize(states, dim=-1) if self.question else found
+        asked = states
         for number, (layer, carry) in enumerate(zip(self.above, carried[1:], strict=True), 2):
             below = states
             states, now = layer(self.dropout(torch.cat((below, found), -1)), carry)
             states = states + below if number > 2 else states
             after.append(now)
+        query = found
+        if self.ask is not None:
+            query = self.ask(torch.cat([F.normalize(of, dim=-1) for of in (found, asked, states)], -1))
         return Steps(states, query, attended, after)
 
     def speak(
         self, states: Tensor, query: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
     ) -> tuple[Tensor, Recall | None]:
         """The last layer's output, with what the memory answers, as logits.
+
+        With `trust`, those of all symbols are the logarithms of what network and memory say together; those of some
+        symbols are the network's alone, since the memory may say others.
 
         Args:
             states, query: (..., units).
@@ -200,13 +214,16 @@ class Decoder(nn.Module):
         Returns:
             (..., symbols) or (..., n) logits, and the recall of (...,).
         """
-        states, recall = self.dropout(states), None
-        if self.memory is not None and self.answer is not None and self.join is not None:
-            recall = self.memory(query, exclude=exclude)
+        states = self.dropout(states)
+        recall = None if self.memory is None else self.memory(query, exclude=exclude)
+        if recall is not None and self.answer is not None and self.join is not None:
             states = self.join(torch.cat((states, self.answer(recall)), -1))
-        if among is None:
-            return self.output(states), recall
-        return F.linear(states, self.output.weight[among], self.output.bias[among]), recall
+        if among is not None:
+            return F.linear(states, self.output.weight[among], self.output.bias[among]), recall
+        logits = self.output(states)
+        if recall is not None and self.trust is not None:
+            logits = self.trust.mix(logits, recall)
+        return logits, recall
 
 
 class Seq2Seq(nn.Module):

@@ -32,11 +32,16 @@ def test_train_evaluate_text_pack_and_table(
     run(f"translate train {texts} {small} --out runs/b --memory --from runs/a/network.safetensors")
     evaluate = (
         "translate evaluate --weights runs/b/network.safetensors --baseline runs/a/network.safetensors "
-        f"--test n.en n.de {texts} --beam 1 --alpha 0.6 --beta 0.2 --refill 10 --out results/b.json"
+        f"--test n.en n.de {texts} --beam 1 --alpha 0.6 --beta 0.2 --caution 50.0 "
+        "--refill 10 --out results/b.json"
     )
     run(evaluate)
     result = json.loads((tmp_path / "results" / "b.json").read_text())
     assert set(shlex.split(result["command"])) == set(shlex.split(f"rarecall {evaluate}"))
+    told = {whose: of["full test"]["score"] for whose, of in result["figures"]["bleu"].items() if "full test" in of}
+    assert told["with memory"] == told["with memory, emptied"]  # with so much caution it is never heard
+    with pytest.raises(ValueError, match="--caution is for a network that was trained with --trust"):
+        run("translate text a --weights runs/a/network.safetensors --caution 1")
     assert result["preset"] == "own"
     assert result["training"]["with memory"]["trained_on"] == "t.en"
     assert "2 steps without memory" in result["training"]["with memory"]["begun_with"]

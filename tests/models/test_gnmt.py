@@ -18,39 +18,52 @@ def network(memory: bool = True, search: str = "exact", **options: bool) -> GNMT
     return GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS, 9000, search=search) if memory else None, **options).eval()
 
 
-@pytest.mark.parametrize(("question", "trust"), [(False, False), (True, False), (True, True)])
-def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_softmax(
-    question: bool, trust: bool
+@pytest.mark.parametrize(("ask", "trust"), [(False, False), (True, False), (True, True)])
+def test_the_attention_vector_is_the_query_and_the_answer_is_joined_before_the_softmax_or_mixed_in_after(
+    ask: bool, trust: bool
 ) -> None:
-    net = network(question=question, trust=trust)
+    net = network(ask=ask, trust=trust)
     assert net.memory is not None
     net.memory.update(net.memory(torch.randn(30, UNITS)), torch.randint(SYMBOLS, (30,)))
-    with torch.no_grad():
-        net.decoder.join.weight.normal_()
     source, target = torch.randint(3, SYMBOLS, (2, 5)), torch.randint(3, SYMBOLS, (2, 4))
     encoded = net.encoder(source)
     before = torch.cat((torch.ones(2, 1).long(), target[:, :-1]), 1)
     steps = net.decoder(before, encoded, net.decoder.begin(encoded))
+    if not trust:
+        with torch.no_grad():
+            net.decoder.join.weight.normal_()
     decoded = net(source, target)
     assert decoded.recall is not None
     query = F.normalize(steps.attended @ encoded.states, dim=-1)
-    if question:
+    if ask:
         asked, _ = net.decoder.bottom(net.decoder.embedding(before) * UNITS**0.5, encoded.last)
-        query = F.normalize(query + F.normalize(asked, dim=-1), dim=-1)
-    torch.testing.assert_close(decoded.recall.query, query)
-    by = net.decoder.answer.trust(decoded.recall) if trust else decoded.recall.confidence
-    answer = net.encoder.embedding(decoded.recall.value) * by[..., None]
-    joined = net.decoder.join(torch.cat((steps.states, answer), -1))
-    torch.testing.assert_close(decoded.logits, joined @ net.encoder.embedding.weight.T)
+        query = query + F.normalize(asked, dim=-1) + F.normalize(steps.states, dim=-1)
+    torch.testing.assert_close(decoded.recall.query, F.normalize(query, dim=-1))
+    own = steps.states @ net.encoder.embedding.weight.T
+    if trust:
+        torch.testing.assert_close(decoded.logits, net.decoder.trust.mix(own, decoded.recall))
+    else:
+        answer = net.encoder.embedding(decoded.recall.value) * decoded.recall.confidence[..., None]
+        joined = net.decoder.join(torch.cat((steps.states, answer), -1))
+        torch.testing.assert_close(decoded.logits, joined @ net.encoder.embedding.weight.T)
+    # Of some pieces, what trust is learned by is wanted: the network's own.
+    some = torch.tensor([3, 7])
+    torch.testing.assert_close(
+        net(source, target, among=some).logits, own[..., some] if trust else decoded.logits[..., some]
+    )
 
 
-def test_with_a_memory_it_begins_as_the_network_without() -> None:
-    without, with_memory = network(memory=False), network()
+@pytest.mark.parametrize("trust", [False, True])
+def test_with_an_empty_memory_it_begins_as_the_network_without(trust: bool) -> None:
+    without, with_memory = network(memory=False), network(trust=trust)
     with_memory.load_state_dict(without.state_dict(), strict=False)
     assert with_memory.memory is not None
-    with_memory.memory.update(with_memory.memory(torch.randn(30, UNITS)), torch.randint(SYMBOLS, (30,)))
     source, target = torch.randint(3, SYMBOLS, (2, 2, 5))
-    torch.testing.assert_close(with_memory(source, target).logits, without(source, target).logits)
+    right = without(source, target).logits.log_softmax(-1)
+    torch.testing.assert_close(with_memory(source, target).logits.log_softmax(-1), right)
+    if not trust:  # joined, the answer is not listened to yet, whatever it is
+        with_memory.memory.update(with_memory.memory(torch.randn(30, UNITS)), torch.randint(SYMBOLS, (30,)))
+        torch.testing.assert_close(with_memory(source, target).logits.log_softmax(-1), right)
 
 
 @pytest.mark.parametrize("search", ["exact", "auto"])

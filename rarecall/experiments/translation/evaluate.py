@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from rarecall.experiments.translation.bleu import RARE, bleu, difference, of_rare_words, rare_words, with_rare_words
@@ -24,7 +23,7 @@ from rarecall.models.beam import Beam
 from rarecall.models.gnmt import GNMT
 
 # Whose translations these are, in the order of the paper's table.
-BASELINE, MEMORY = "without memory", "with memory"
+BASELINE, EMPTIED, MEMORY = "without memory", "with memory, emptied", "with memory"
 EVEN, WHOLE = "even lines as context", "whole test as context (oracle)"
 FULL, ODD, DEVELOPMENT = "full test", "odd lines", "development"
 
@@ -61,7 +60,7 @@ def evaluate(
         baseline: the network without a memory that it is compared with.
         measured: the text.
         beam: how to search.
-        refill: empty the memory and show it so many training pairs first; 0 to take it as it is.
+        refill: empty the memory and show it the last so many training pairs first; 0 to take it as it is.
         translations: a folder to write all translations to, one file for each.
         quiet: no progress bars.
     """
@@ -90,6 +89,12 @@ def evaluate(
         if refill:
             fill(trained, measured.training, refill, quiet=quiet)
         figures["slots"] = len(network.memory)
+        if not trained.run["frozen"]:
+            # What the network has learned beside its memory since it began with another is not the memory's merit.
+            emptied = copy.deepcopy(network)
+            if emptied.memory is not None:
+                emptied.memory.reset()
+            ask(EMPTIED, trained, emptied, FULL)
         ask(MEMORY, trained, network, FULL, DEVELOPMENT)
         for whose, context, parts in (
             (EVEN, test.of(range(0, len(test), 2)), (ODD, DEVELOPMENT)),
@@ -126,12 +131,12 @@ def check(trained: Trained, baseline: Trained | None, measured: Measured) -> Non
 
 
 def fill(trained: Trained, training: Text, pairs: int, *, quiet: bool = False) -> None:
-    """Empties the memory and shows it so many training pairs, once each, always the same ones."""
+    """Empties the memory and shows it the last pairs of the training text, once each."""
     assert trained.network.memory is not None
     trained.network.memory.reset()
-    drawn = torch.randperm(len(training), generator=torch.Generator().manual_seed(0))[:pairs]
-    shown = encode(training.of(drawn.tolist()), trained.vocabulary, quiet=quiet)
-    show(trained.network, shown, passes=1, quiet=quiet)
+    first = max(0, len(training) - pairs)
+    shown = encode(training.of(range(first, len(training))), trained.vocabulary, quiet=quiet)
+    show(trained.network, shown, first_id=first, passes=1, quiet=quiet)
 
 
 def differences(
@@ -139,6 +144,8 @@ def differences(
 ) -> list[dict[str, Any]]:
     """Of each translation from those it should be better than, or no worse."""
     compared = (
+        (EMPTIED, BASELINE, FULL),
+        (MEMORY, EMPTIED, FULL),
         (MEMORY, BASELINE, FULL),
         (MEMORY, BASELINE, ODD),
         (EVEN, MEMORY, ODD),

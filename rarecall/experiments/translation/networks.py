@@ -15,15 +15,15 @@ from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
 # Of a run: what makes its network.
-SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "question", "trust")
+SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust")
 
 
 def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
     """The network of a run, with a memory of so many slots, or with none where there are 0."""
-    units, layers, dropout, capacity, shortcut, question, trust = (run[name] for name in SHAPES)
+    units, layers, dropout, capacity, shortcut, ask, trust = (run[name] for name in SHAPES)
     # Every target piece of a batch asks half a million keys: what approximate search is for.
     memory = Memory(units, capacity, search="auto") if capacity else None
-    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, question, trust)
+    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, ask, trust)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,14 @@ def begin_with(network: GNMT, trained: Trained) -> None:
         raise ValueError("The network to begin with listens to its memory. Ask for --memory, or begin with another.")
     # Its memory has the keys of another network by the end of the first steps; so it begins empty.
     network.load_state_dict(dict(trained.network.named_parameters()), strict=False)
+
+
+def freeze(network: GNMT) -> None:
+    """Leaves nothing to learn but what has to do with the memory: what to ask it, and how far to listen to it."""
+    network.requires_grad_(False)
+    for part in (network.decoder.ask, network.decoder.join, network.decoder.trust):
+        if part is not None:
+            part.requires_grad_(True)
 
 
 def in_a_word(trained: Trained) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rarecall.experiments.plotting import STYLES, saved
 
 PANELS = (
-    ("loss", {"by_output": "loss of the output", "by_memory": "loss of the memory"}),
+    ("loss", {"by_output": "loss of the output", "by_trust": "of both together", "by_memory": "of the memory"}),
     ("BLEU", {"bleu": "first sentences of the development set"}),
     (
         "share",

@@ -29,7 +29,7 @@ PRESETS = {
         rate=1e-3,
         dropout=0.1,
         shortcut=True,
-        question=True,
+        ask=True,
         trust=True,
         drawn=1_500,
         passage=100,
@@ -46,7 +46,7 @@ def make_run(preset: str, *, memory: bool, **chosen: Any) -> Run:
         chosen: fields of `Run` in place of the preset's; None leaves the preset's.
     """
     run = replace(PRESETS[preset], **{name: value for name, value in chosen.items() if value is not None})
-    return run if memory else replace(run, capacity=0, question=False, trust=False, passage=0)
+    return run if memory else replace(run, capacity=0, ask=False, trust=False, passage=0)
 
 
 def preset_of(run: dict[str, Any]) -> str:

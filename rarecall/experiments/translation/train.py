@@ -39,8 +39,9 @@ class Run:
 
     Attributes:
         pieces: of the vocabulary.
-        units, layers, shortcut, question, trust: of the network.
+        units, layers, shortcut, ask, trust: of the network.
         capacity: slots of the memory, 0 for none.
+        frozen: nothing learns but what has to do with the memory; the network that it begins with stays as it is.
         steps: of the whole run; the learning rate reaches 0 at the last.
         tokens: target pieces of a step at the most.
         rate: the greatest learning rate of Adam.
@@ -67,8 +68,9 @@ class Run:
     rate: float
     dropout: float
     shortcut: bool = False
-    question: bool = False
+    ask: bool = False
     trust: bool = False
+    frozen: bool = False
     smoothing: float = 0.1
     drawn: int = 0
     passage: int = 0
@@ -160,11 +162,19 @@ class State:
                 f"A memory of {run.capacity} slots is too small for steps of {run.tokens} pieces, each of which may "
                 "need a slot. Ask for a greater --capacity."
             )
+        if run.frozen and (begin is None or not run.capacity):
+            raise ValueError(
+                "--frozen trains what has to do with the memory, and nothing else. Ask for --memory, and name a "
+                "network to begin with by --from."
+            )
         torch.manual_seed(run.seed)
         self.network = networks.make_network(len(data.vocabulary), asdict(run))
         if begin is not None:
             networks.begin_with(self.network, begin)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, betas=(0.9, 0.98), fused=True)
+        if run.frozen:
+            networks.freeze(self.network)
+        self._learning = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.Adam(self._learning, lr=run.rate, betas=(0.9, 0.98), fused=True)
         self.epoch, self.place = 0, 0
         self._of_epoch: tuple[int, list[Tensor]] | None = None
         self._watched = data.development.of(range(min(WATCHED, len(data.development))))
@@ -172,7 +182,8 @@ class State:
     def forward_one(self) -> dict[str, float]:
         """One step; returns its figures."""
         began = time.perf_counter()
-        run, network = self.run, self.network.train()
+        # What is frozen has no dropout: the memory is asked as it will be.
+        run, network = self.run, self.network.train(not self.run.frozen)
         batch = self.next_batch()
         rate = run.rate * schedule(self.step / run.steps, warm_up=0.02, hold=0.4)
         for group in self.optimizer.param_groups:
@@ -181,19 +192,19 @@ class State:
         decoded = network(batch.source, batch.target, self.excluded(batch) if run.capacity else None, among.pieces)
         # What is padding is marked rather than cut out, which would copy all logits, the largest tensor there is.
         right = among.places.masked_fill(~batch.mask, PADDING)
-        by_output = F.cross_entropy(
-            (decoded.logits + among.weights).flatten(0, 1),
-            right.flatten(),
-            ignore_index=PADDING,
-            label_smoothing=run.smoothing,
-        )
-        by_memory = torch.zeros(())
+        logits, right = (decoded.logits + among.weights).flatten(0, 1), right.flatten()
+        by_output = F.cross_entropy(logits, right, ignore_index=PADDING, label_smoothing=run.smoothing)
+        by_memory = by_trust = torch.zeros(())
         if network.memory is not None and decoded.recall is not None:
             by_memory = network.memory.loss(decoded.recall, batch.target, mask=batch.mask)
-        loss = by_output + by_memory
+        if network.decoder.trust is not None and decoded.recall is not None:
+            says = -F.cross_entropy(logits.detach(), right, ignore_index=PADDING, reduction="none")
+            by_trust = network.decoder.trust.loss(says.view_as(batch.target), decoded.recall, batch.target)
+            by_trust = by_trust[batch.mask].mean()
+        loss = by_output + by_memory + by_trust
         self.optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(network.parameters(), run.clip)
+        norm = nn.utils.clip_grad_norm_(self._learning, run.clip)
         self.optimizer.step()
         remember(network, decoded, batch)
         self.step += 1
@@ -201,7 +212,8 @@ class State:
         tokens = int(batch.mask.sum())
         figures |= {"epoch": self.epoch + self.place / len(self._batches()), "tokens": float(tokens)}
         if decoded.recall is not None:
-            figures |= {"by_memory": by_memory.item(), "slots": float(len(network.memory or ()))}
+            figures |= {"by_memory": by_memory.item(), "by_trust": by_trust.item()}
+            figures["slots"] = float(len(network.memory or ()))
             figures |= of_memory(decoded, batch)
         return figures | {"tokens_per_second": tokens / (time.perf_counter() - began)}
 

@@ -71,13 +71,14 @@ def data(home: Path) -> Data:
         return prepare(files, sentences(12, seed=2), vocabulary(), quiet=True)[0]
 
 
-@pytest.fixture(scope="session")
-def learned(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network with memory that has learned the language."""
+@pytest.fixture(scope="session", params=[False, True], ids=["paper", "cpu"])
+def learned(data: Data, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A network with memory that has learned the language, built as that of the one preset or of the other."""
     torch.manual_seed(0)
     out = tmp_path_factory.mktemp("learned")
     text = sentences(300, seed=1)
     run = replace(RUN, steps=250, rate=1e-2, text=text.digest, trained_on="toy", vocabulary=data.vocabulary.digest)
+    run = replace(run, shortcut=request.param, ask=request.param, trust=request.param)
     assert train(run, data, out, Pace(report=50, measure=1000, save=1000, quiet=True))
     return out / "network.safetensors"
 

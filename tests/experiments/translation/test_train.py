@@ -126,6 +126,24 @@ def test_a_network_with_memory_begins_with_the_weights_of_one_without(data: Data
         State(replace(RUN, units=16), data, trained)
 
 
+def test_what_is_frozen_stays_and_what_has_to_do_with_the_memory_learns(data: Data, tmp_path: Path) -> None:
+    assert train(replace(RUN, capacity=0, steps=2), data, tmp_path, QUIET)
+    trained = networks.read(tmp_path / "network.safetensors")
+    run = replace(RUN, ask=True, trust=True, frozen=True, dropout=0.5)
+    state = State(run, data, trained)
+    before = copy.deepcopy(state.network)
+    for _ in range(3):
+        state.forward_one()
+    learned = {
+        name for name, now in state.network.named_parameters() if not torch.equal(now, before.get_parameter(name))
+    }
+    assert learned == {"decoder.ask.weight", "decoder.trust.weigh.weight", "decoder.trust.weigh.bias"}
+    assert not state.network.training  # the memory holds keys as they are in use, without dropout
+    for begin, asked in ((None, run), (trained, replace(run, capacity=0))):
+        with pytest.raises(ValueError, match="--frozen trains what has to do with the memory"):
+            State(asked, data, begin)
+
+
 def test_text_and_memories_of_no_use_are_told(data: Data) -> None:
     with pytest.raises(ValueError, match="None of the 300 pairs is of use"):
         State(replace(RUN, longest=1), data)
