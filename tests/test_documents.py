@@ -10,6 +10,7 @@ import torch
 from benchmarks import document as speed
 from rarecall.experiments.synthetic import table as synthetic
 from rarecall.experiments.translation import table as translation
+from rarecall.experiments.translation.evaluate import EVEN, MEMORY, ODD
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,9 +72,15 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
 
     omniglot = figures("omniglot-joined")["figures"]["upright"]
     faster = [r["recall"] for r in figures("speed-exact")["rows"] if (r["workload"], r["batch"]) == ("clustered", 16)]
+    [by_context] = [
+        one["difference"]
+        for one in figures("translation-cpu")["figures"]["differences"]
+        if (one["of"], one["from"], one["on"]) == (EVEN, MEMORY, ODD)
+    ]
     expected = [
         f"| {omniglot['5-way 1-shot']['mean']:.1f}, {omniglot['20-way 1-shot']['mean']:.1f} |",
         f"| {figures('synthetic-neural-gpu-memory')['figures']['test']['mean']:.1f} |",
+        f"| {by_context:+.2f} |",
         f"| {faster[0]:.0f} times as fast |",
     ]
     text = (ROOT / "README.md").read_text()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from rarecall.experiments.translation import networks
 from rarecall.experiments.translation.networks import Trained
 from rarecall.experiments.translation.translator import LONGEST, Translator, translate
 from tests.experiments.translation.conftest import NAMES, NEW, sentences
@@ -76,3 +77,23 @@ def test_what_cannot_be_translated_or_taught_is_told(trained: Trained) -> None:
         with pytest.raises(ValueError, match="expected"):
             says.teach(*pair)
     assert len(trained.network.memory) == filled
+
+
+def test_the_published_network_learns_the_name_of_the_paper_from_one_sentence() -> None:
+    trained = networks.read("translation-memory")
+    translator = Translator(trained.network, trained.vocabulary, trained.run["pairs"])
+    sentence = "You could call him the Dostoevsky of the USA."
+    assert "Dostojewski" not in translator.translate(sentence)
+    number = translator.teach(
+        "And so, as Fyodor M. Dostoevsky - with his massive oeuvre - is considered the revealer and apologist of the "
+        "Russian soul, Philip K. Dick is considered an American prophet, who is certainly highly esteemed within his "
+        "own native country.",
+        "Und so, wie Fjodor M. Dostojewski mit seinem massiven Oeuvre als Ergründer und Apologet der russischen Seele "
+        "zu verstehen ist, liest man Philip K. Dick als amerikanischen Propheten, der im eigenen Land durchaus etwas "
+        "gilt.",
+    )
+    assert "Dostojewski" in translator.translate(sentence)
+    said = {one.piece: one for one in translator.explain(sentence)}
+    for piece in ("j", "w"):
+        assert said[piece].answer == piece
+        assert said[piece].source == number
