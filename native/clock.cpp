@@ -24,10 +24,11 @@ void oldest(const Clock &clock, int64_t count, int64_t reach, std::vector<int64_
     constexpr int64_t ahead = 32;  // slots stand in no order: in a large memory each is a wait of its own
     lines.clear();
     int64_t bound = std::numeric_limits<int64_t>::max();
-    for (int64_t line = clock.head; line < std::min(clock.head + ahead, clock.tail); line++)
+    const auto [head, tail, used, filled_holes] = *clock.state;
+    for (int64_t line = head; line < std::min(head + ahead, tail); line++)
         __builtin_prefetch(clock.touched + clock.slots[line]);
-    for (int64_t line = clock.head; line < clock.tail && clock.times[line] < bound; line++) {
-        if (line + ahead < clock.tail) __builtin_prefetch(clock.touched + clock.slots[line + ahead]);
+    for (int64_t line = head; line < tail && clock.times[line] < bound; line++) {
+        if (line + ahead < tail) __builtin_prefetch(clock.touched + clock.slots[line + ahead]);
         if (clock.touched[clock.slots[line]] != clock.times[line]) continue;
         lines.push_back(line);
         if (static_cast<int64_t>(lines.size()) == count) bound = clock.times[line] + reach;
@@ -36,23 +37,24 @@ void oldest(const Clock &clock, int64_t count, int64_t reach, std::vector<int64_
 
 }  // namespace
 
-void choose(Clock &clock, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed,
+void choose(const Clock &clock, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed,
             std::vector<int64_t> &written) {
-    const int64_t holes = std::min(count, clock.hole_count), fresh = std::min(count - holes, clock.capacity - clock.used);
-    written.assign(clock.holes, clock.holes + holes);
-    for (int64_t i = 0; i < fresh; i++) written.push_back(clock.used + i);
-    clock.holes += holes;
-    clock.hole_count -= holes;
-    clock.used += fresh;
+    auto &[head, tail, used, filled_holes] = *clock.state;
+    const int64_t holes = std::min(count, clock.hole_count - filled_holes);
+    const int64_t fresh = std::min(count - holes, clock.capacity - used);
+    written.assign(clock.holes + filled_holes, clock.holes + filled_holes + holes);
+    for (int64_t i = 0; i < fresh; i++) written.push_back(used + i);
+    filled_holes += holes;
+    used += fresh;
     count -= holes + fresh;
     if (count == 0) return;
 
-    for (const int64_t slot : confirmed) clock.touched[slot] = clock.now;  // so that their lines are no longer live
+    for (const int64_t slot : confirmed) clock.touched[slot] = *clock.now;  // so that their lines are no longer live
     // Noise less than `age_noise` can lift a slot past the count-th oldest only if it was touched less than `age_noise`
     // updates after it: the log is in order of time, so those stand together.
     thread_local std::vector<int64_t> lines;
     oldest(clock, count, std::max<int64_t>(static_cast<int64_t>(std::ceil(age_noise)), 1), lines);
-    if (!lines.empty()) clock.head = lines.front();
+    if (!lines.empty()) head = lines.front();
     struct Aged {
         double since;  // the time less the noise: where it is least, age + noise is largest
         int64_t line;
@@ -68,11 +70,12 @@ void choose(Clock &clock, const std::vector<int64_t> &confirmed, int64_t count, 
     for (int64_t i = 0; i < count - chosen; i++) written.push_back(confirmed[i]);
 }
 
-bool touch(Clock &clock, const int64_t *slots, int64_t count) {
-    for (int64_t i = 0; i < count; i++) clock.touched[slots[i]] = clock.now;
-    if (clock.tail + count > clock.lines) return false;
-    std::copy(slots, slots + count, clock.slots + clock.tail);
-    std::fill_n(clock.times + clock.tail, count, clock.now);
-    clock.tail += count;
+bool touch(const Clock &clock, const int64_t *slots, int64_t count) {
+    int64_t &tail = clock.state->tail;
+    for (int64_t i = 0; i < count; i++) clock.touched[slots[i]] = *clock.now;
+    if (tail + count > clock.lines) return false;
+    std::copy(slots, slots + count, clock.slots + tail);
+    std::fill_n(clock.times + tail, count, *clock.now);
+    tail += count;
     return true;
 }

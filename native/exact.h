@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "recall.h"
+
 // The copy of the keys. Slots are rounded up to whole steps of the kernels; those that no key was written to, or that
 // were emptied, have the residual EMPTY and are never found.
 struct Copy {
@@ -10,13 +12,11 @@ struct Copy {
     float *inverse_scale;   // (slots,): 1 / s, where a key is s * its codes + what was lost
     float *residual;        // (slots,): how long that is at the most, in units of s
     float *longest;         // (): no key, and no key as copied, is longer than this
-    int key_size;
+    int64_t key_size;
 };
 
-struct Memory {
-    const float *keys;       // (used, key_size)
-    const int64_t *values;   // (used,): -1 in an empty slot
-    const int64_t *sources;  // (used,)
+// No slot from `used` on was ever written.
+struct Memory : Slots {
     int64_t used;
 };
 

@@ -1,8 +1,5 @@
-// The functions of rarecall._native that work on lists; see lists.h. Each takes the fields of Lists packed, as bytes:
-// to read as many Python integers takes as long as what is done with them.
+// The functions of rarecall._native that work on lists; see lists.h.
 #include "binding.h"
-
-#include <cstring>
 
 #include "lists.h"
 
@@ -12,67 +9,58 @@
 
 namespace {
 
-bool read(PyObject *fields, Lists &lists) {
-    static_assert(sizeof(Lists) % sizeof(int64_t) == 0 && sizeof(void *) == sizeof(int64_t), "all fields are 64 bits wide");
-    if (!PyBytes_Check(fields) || PyBytes_GET_SIZE(fields) != sizeof(Lists)) {
-        PyErr_SetString(PyExc_TypeError, "Expected the fields of Lists, packed.");
-        return false;
-    }
-    std::memcpy(&lists, PyBytes_AS_STRING(fields), sizeof(Lists));
-    return true;
-}
-
-PyObject *change(PyObject *, PyObject *args) {
-    PyObject *fields;
-    unsigned long long slots, queries, exclude;
-    long long n, near, asked;
-    double recall;
-    int threads;
-    Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLLKLKdi", &fields, &slots, &n, &near, &queries, &asked, &exclude, &recall, &threads) ||
-        !read(fields, lists))
-        return nullptr;
+PyObject *change(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto lists = arguments.packed<Lists>();
+    const auto slots = arguments.rows<int64_t>(1);
+    const int64_t near = arguments.integer();
+    const auto queries = arguments.rows<float>(lists.key_size);
+    const auto *exclude = arguments.tensor_or_null<int64_t>(queries.n);
+    const double recall = arguments.number();
+    const auto threads = static_cast<int>(arguments.integer());
+    if (!arguments.complete()) return nullptr;
     PyObject *done = compute([&] {
-        if (asked) lists_learn(lists, pointer<float>(queries), asked, pointer<int64_t>(exclude), recall, threads);
-        lists_change(lists, pointer<int64_t>(slots), n, near, threads);
+        if (queries.n) lists_learn(lists, queries.at, queries.n, exclude, recall, threads);
+        lists_change(lists, slots.at, slots.n, near, threads);
     });
     Py_XDECREF(done);
     return done ? Py_BuildValue("iL", static_cast<int>(lists.counts[FILLED]), static_cast<long long>(*lists.lists_to_read))
                 : nullptr;
 }
 
-PyObject *restore(PyObject *, PyObject *args) {
-    PyObject *fields;
-    int threads;
-    Lists lists;
-    if (!PyArg_ParseTuple(args, "Oi", &fields, &threads) || !read(fields, lists)) return nullptr;
+PyObject *restore(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto lists = arguments.packed<Lists>();
+    const auto threads = static_cast<int>(arguments.integer());
+    if (!arguments.complete()) return nullptr;
     return compute([&] { lists_restore(lists, threads); });
 }
 
-PyObject *recall(PyObject *, PyObject *args) {
-    PyObject *fields;
-    unsigned long long queries, exclude, near, slots, similarities, values, weights;
-    long long n, k;
-    int probes, threads;
-    float inverse_temperature;
-    Lists lists;
-    if (!PyArg_ParseTuple(args, "OKLKifiKKKKKL", &fields, &queries, &n, &exclude, &probes, &inverse_temperature, &threads,
-                          &near, &slots, &similarities, &values, &weights, &k) ||
-        !read(fields, lists))
-        return nullptr;
-    const Neighbours neighbours{pointer<int64_t>(slots), pointer<float>(similarities), pointer<int64_t>(values),
-                                pointer<float>(weights), k};
+PyObject *recall(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto lists = arguments.packed<Lists>();
+    const int64_t k = arguments.integer();
+    const auto queries = arguments.rows<float>(lists.key_size);
+    const int64_t n = queries.n;
+    const auto *exclude = arguments.tensor_or_null<int64_t>(n);
+    const auto probes = static_cast<int>(arguments.integer());
+    const auto inverse_temperature = static_cast<float>(arguments.number());
+    const auto threads = static_cast<int>(arguments.integer());
+    const int64_t near = arguments.integer();
+    const Neighbours neighbours{arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k),
+                                arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k), k};
+    if (!arguments.complete()) return nullptr;
     return compute([&] {
-        lists_recall(lists, pointer<float>(queries), n, pointer<int64_t>(exclude), probes, inverse_temperature, threads,
-                     pointer<int32_t>(near), neighbours);
+        lists_recall(lists, queries.at, n, exclude, probes, inverse_temperature, threads,
+                     near < 0 ? nullptr : lists.near + near, neighbours);
     });
 }
 
-PyObject *valid(PyObject *, PyObject *args) {
-    PyObject *fields;
+PyObject *valid(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto lists = arguments.packed<Lists>();
+    if (!arguments.complete()) return nullptr;
     bool result = false;
-    Lists lists;
-    if (!PyArg_ParseTuple(args, "O", &fields) || !read(fields, lists)) return nullptr;
     PyObject *none = compute([&] { result = lists_valid(lists); });
     if (!none) return nullptr;
     Py_DECREF(none);
@@ -80,11 +68,11 @@ PyObject *valid(PyObject *, PyObject *args) {
 }
 
 // Lists are read at random: with pages of 2 MB the CPU finds them faster. Where there are none, nothing happens.
-PyObject *large_pages(PyObject *, PyObject *args) {
-    unsigned long long address;
-    long long bytes;
-    int there;
-    if (!PyArg_ParseTuple(args, "KLp", &address, &bytes, &there)) return nullptr;
+PyObject *large_pages(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const int64_t address = arguments.integer(), bytes = arguments.integer();
+    const bool there = arguments.integer();
+    if (!arguments.complete()) return nullptr;
 #ifdef MADV_HUGEPAGE
     constexpr uintptr_t page = 4096;
     const uintptr_t start = (address + page - 1) / page * page, end = (address + bytes) / page * page;
@@ -100,10 +88,10 @@ PyObject *large_pages(PyObject *, PyObject *args) {
 }  // namespace
 
 PyMethodDef lists_methods[] = {
-    {"lists_change", change, METH_VARARGS, "Learns from the last queries, and takes up the keys of these slots."},
-    {"lists_restore", restore, METH_VARARGS, "Makes the codes and centres anew."},
-    {"lists_recall", recall, METH_VARARGS, "Finds, sorts and weighs the k nearest slots in the nearest lists."},
-    {"lists_valid", valid, METH_VARARGS, "Whether the lists fit together."},
-    {"large_pages", large_pages, METH_VARARGS, "Asks for large pages for a large tensor, new or there already."},
+    function("lists_change", change, "Learns from the last queries, and takes up the keys of these slots."),
+    function("lists_restore", restore, "Makes the codes and centres anew."),
+    function("lists_recall", recall, "Finds, sorts and weighs the k nearest slots in the nearest lists."),
+    function("lists_valid", valid, "Whether the lists fit together."),
+    function("large_pages", large_pages, "Asks for large pages for a large tensor, new or there already."),
     {nullptr, nullptr, 0, nullptr},
 };

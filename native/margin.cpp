@@ -4,9 +4,9 @@
 
 #include "kernels.h"
 
-Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets, const uint8_t *mask,
+Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets, const bool *mask,
                  const Chains *chains, float margin, const Kept &kept) {
-    const int size = memory.key_size;
+    const auto size = static_cast<int>(memory.key_size);
     Loss total{0, 0, 0};
     for (int64_t row = 0; row < asked.n; row++) {
         const int64_t *values = asked.values + row * asked.k;

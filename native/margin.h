@@ -28,8 +28,8 @@ struct Loss {
     int64_t newest;  // of these, those without a right neighbour; -1 where there is one and no chains were given
 };
 
-// targets: (n,). mask: (n,), 0 where a query takes no part, or null where all do. chains: null until they are needed.
-Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets, const uint8_t *mask,
+// targets: (n,). mask: (n,), false where a query takes no part, or null where all do. chains: null until they are needed.
+Loss margin_loss(const Slots &memory, const Asked &asked, const int64_t *targets, const bool *mask,
                  const Chains *chains, float margin, const Kept &kept);
 
 // The gradients of the sum, times `by`: of the similarities, (n, k), and of the queries, (n, key_size), or null where all

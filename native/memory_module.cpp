@@ -1,5 +1,6 @@
-// The part of the Python module that Memory itself uses; see module.cpp.
+// The functions of the Python module that Memory itself uses; see module.cpp.
 #include <algorithm>
+#include <utility>
 
 #include "binding.h"
 #include "clock.h"
@@ -10,182 +11,183 @@
 
 namespace {
 
-PyObject *recall_(PyObject *, PyObject *args) {
-    unsigned long long keys, values, sources, queries, found, exclude, slots, similarities, neighbour_values, weights;
-    long long n, m, k;
-    int key_size, threads;
-    float inverse_temperature;
-    if (!PyArg_ParseTuple(args, "KKKiKLKLKfiKKKKL", &keys, &values, &sources, &key_size, &queries, &n, &found, &m,
-                          &exclude, &inverse_temperature, &threads, &slots, &similarities, &neighbour_values, &weights,
-                          &k))
-        return nullptr;
-    const Slots memory{pointer<float>(keys), pointer<int64_t>(values), pointer<int64_t>(sources), key_size};
-    const Neighbours neighbours{pointer<int64_t>(slots), pointer<float>(similarities),
-                                pointer<int64_t>(neighbour_values), pointer<float>(weights), k};
-    return compute([&] {
-        recall(memory, pointer<float>(queries), n, pointer<int64_t>(found), m, pointer<int64_t>(exclude),
-               inverse_temperature, threads, neighbours);
-    });
+PyObject *recall_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto memory = arguments.packed<Slots>();
+    const int64_t k = arguments.integer();
+    const auto queries = arguments.rows<float>(memory.key_size);
+    const int64_t n = queries.n, m = arguments.integer();
+    const auto *found = arguments.tensor<int64_t>(n * m), *exclude = arguments.tensor_or_null<int64_t>(n);
+    const auto inverse_temperature = static_cast<float>(arguments.number());
+    const auto threads = static_cast<int>(arguments.integer());
+    const Neighbours neighbours{arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k),
+                                arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k), k};
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { recall(memory, queries.at, n, found, m, exclude, inverse_temperature, threads, neighbours); });
 }
 
-PyObject *recall_gradient_(PyObject *, PyObject *args) {
-    unsigned long long keys, changed, before, slots, weights, units, inverse_lengths, of_units, of_similarities, of_weights,
-        of_queries;
-    long long count, n, k;
-    int key_size, threads;
-    float inverse_temperature;
-    if (!PyArg_ParseTuple(args, "KiKKLKKKKLLKKKfiK", &keys, &key_size, &changed, &before, &count, &slots, &weights, &units,
-                          &inverse_lengths, &n, &k, &of_units, &of_similarities, &of_weights, &inverse_temperature,
-                          &threads, &of_queries))
-        return nullptr;
-    const Slots memory{pointer<float>(keys), nullptr, nullptr, key_size};
-    const Recalled recalled{pointer<int64_t>(slots), pointer<float>(weights), pointer<float>(units),
-                            pointer<float>(inverse_lengths), n, k};
-    const Gradients of{pointer<float>(of_units), pointer<float>(of_similarities), pointer<float>(of_weights)};
-    return compute([&] {
-        recall_gradient(memory, {pointer<int64_t>(changed), pointer<float>(before), count}, recalled, of,
-                        inverse_temperature, threads, pointer<float>(of_queries));
-    });
+PyObject *recall_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto memory = arguments.packed<Slots>();
+    const auto changed = arguments.rows<int64_t>(1);
+    const Before before{changed.at, arguments.tensor<float>(changed.n * memory.key_size), changed.n};
+    const auto units = arguments.rows<float>(memory.key_size);
+    const int64_t n = units.n, k = arguments.integer();
+    const Recalled recalled{arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k), units.at,
+                            arguments.tensor<float>(n), n, k};
+    const Gradients of{arguments.tensor_or_null<float>(n * memory.key_size), arguments.tensor_or_null<float>(n * k),
+                       arguments.tensor_or_null<float>(n * k)};
+    const auto inverse_temperature = static_cast<float>(arguments.number());
+    const auto threads = static_cast<int>(arguments.integer());
+    auto *of_queries = arguments.tensor<float>(n * memory.key_size);
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { recall_gradient(memory, before, recalled, of, inverse_temperature, threads, of_queries); });
 }
 
-PyObject *normalise_(PyObject *, PyObject *args) {
-    unsigned long long vectors, units, inverse_lengths;
-    long long n;
-    int size;
-    if (!PyArg_ParseTuple(args, "KLiKK", &vectors, &n, &size, &units, &inverse_lengths)) return nullptr;
-    return compute([&] {
-        return normalise(pointer<float>(vectors), n, size, pointer<float>(units), pointer<float>(inverse_lengths));
-    });
+PyObject *normalise_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const int64_t size = arguments.integer();
+    const auto vectors = arguments.rows<float>(size);
+    auto *units = arguments.tensor<float>(vectors.n * size), *inverse_lengths = arguments.tensor_or_null<float>(vectors.n);
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { return normalise(vectors.at, vectors.n, static_cast<int>(size), units, inverse_lengths); });
 }
 
-// The chains of a memory, or none where heads is 0.
-struct MaybeChains {
-    unsigned long long heads = 0, next = 0, previous = 0;
-    int bits = 0;
-    Chains chains{};
+// The chains of a memory, or null where there are none.
+const Chains *or_null(const Chains &chains) { return chains.heads ? &chains : nullptr; }
 
-    const Chains *get() {
-        chains = {pointer<int32_t>(heads), pointer<int32_t>(next), pointer<int32_t>(previous), bits};
-        return heads ? &chains : nullptr;
-    }
-};
-
-PyObject *margin_loss_(PyObject *, PyObject *args) {
-    unsigned long long keys, values, sources, queries, similarities, of_neighbours, exclude, targets, mask, columns, slopes,
-        positives;
-    long long n, k;
-    int key_size;
-    float margin;
-    MaybeChains chains;
-    if (!PyArg_ParseTuple(args, "KKKiKKKKLLKK(KKKi)fKKK", &keys, &values, &sources, &key_size, &queries, &similarities,
-                          &of_neighbours, &exclude, &n, &k, &targets, &mask, &chains.heads, &chains.next,
-                          &chains.previous, &chains.bits, &margin, &columns, &slopes, &positives))
-        return nullptr;
-    const Slots memory{pointer<float>(keys), pointer<int64_t>(values), pointer<int64_t>(sources), key_size};
-    const Asked asked{pointer<float>(queries), pointer<float>(similarities), pointer<int64_t>(of_neighbours),
-                      pointer<int64_t>(exclude), n, k};
+PyObject *margin_loss_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto memory = arguments.packed<Slots>();
+    const auto chains = arguments.packed_or_null<Chains>();
+    const int64_t k = arguments.integer();
+    const auto queries = arguments.rows<float>(memory.key_size);
+    const int64_t n = queries.n;
+    const Asked asked{queries.at, arguments.tensor<float>(n * k), arguments.tensor<int64_t>(n * k),
+                      arguments.tensor_or_null<int64_t>(n), n, k};
+    const auto *targets = arguments.tensor<int64_t>(n);
+    const auto *mask = arguments.tensor_or_null<bool>(n);
+    const auto margin = static_cast<float>(arguments.number());
+    const Kept kept{arguments.tensor_or_null<int64_t>(2 * n), arguments.tensor_or_null<float>(n),
+                    arguments.tensor_or_null<float>(n * memory.key_size)};
+    if (!arguments.complete()) return nullptr;
     Loss loss{};
-    PyObject *done = compute([&] {
-        loss = margin_loss(memory, asked, pointer<int64_t>(targets), pointer<uint8_t>(mask), chains.get(), margin,
-                           {pointer<int64_t>(columns), pointer<float>(slopes), pointer<float>(positives)});
-    });
+    PyObject *done = compute([&] { loss = margin_loss(memory, asked, targets, mask, or_null(chains), margin, kept); });
     Py_XDECREF(done);
     return done ? Py_BuildValue("dLL", loss.sum, static_cast<long long>(loss.count), static_cast<long long>(loss.newest))
                 : nullptr;
 }
 
-PyObject *margin_gradient_(PyObject *, PyObject *args) {
-    unsigned long long columns, slopes, positives, similarities, queries;
-    long long n, k;
-    int key_size;
-    float by;
-    if (!PyArg_ParseTuple(args, "KKKLLifKK", &columns, &slopes, &positives, &n, &k, &key_size, &by, &similarities,
-                          &queries))
-        return nullptr;
-    const Kept kept{pointer<int64_t>(columns), pointer<float>(slopes), pointer<float>(positives)};
-    return compute([&] {
-        margin_gradient(kept, n, k, key_size, by, pointer<float>(similarities), pointer<float>(queries));
-    });
+PyObject *margin_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const int64_t k = arguments.integer(), key_size = arguments.integer();
+    const auto columns = arguments.rows<int64_t>(2);
+    const int64_t n = columns.n;
+    const Kept kept{columns.at, arguments.tensor<float>(n), arguments.tensor<float>(n * key_size)};
+    const auto by = static_cast<float>(arguments.number());
+    auto *similarities = arguments.tensor<float>(n * k), *queries = arguments.tensor_or_null<float>(n * key_size);
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { margin_gradient(kept, n, k, static_cast<int>(key_size), by, similarities, queries); });
 }
 
 template <void (*change)(const Chains &, const int64_t *, const int64_t *, int64_t)>
-PyObject *change_chains(PyObject *, PyObject *args) {
-    unsigned long long values, slots;
-    long long count;
-    MaybeChains chains;
-    if (!PyArg_ParseTuple(args, "(KKKi)KKL", &chains.heads, &chains.next, &chains.previous, &chains.bits, &values, &slots,
-                          &count))
-        return nullptr;
-    return compute([&] { change(*chains.get(), pointer<int64_t>(values), pointer<int64_t>(slots), count); });
+PyObject *change_chains(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto chains = arguments.packed<Chains>();
+    const auto memory = arguments.packed<Slots>();
+    const auto slots = arguments.rows<int64_t>(1);
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { change(chains, memory.values, slots.at, slots.n); });
 }
 
-PyObject *newest_(PyObject *, PyObject *args) {
-    unsigned long long values, sources, targets, exclude, slots;
-    long long n;
-    MaybeChains chains;
-    if (!PyArg_ParseTuple(args, "(KKKi)KKKKLK", &chains.heads, &chains.next, &chains.previous, &chains.bits, &values,
-                          &sources, &targets, &exclude, &n, &slots))
-        return nullptr;
-    const int64_t *excluded = pointer<int64_t>(exclude);
+PyObject *newest_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto chains = arguments.packed<Chains>();
+    const auto memory = arguments.packed<Slots>();
+    const auto targets = arguments.rows<int64_t>(1);
+    const auto *exclude = arguments.tensor_or_null<int64_t>(targets.n);
+    auto *slots = arguments.tensor<int64_t>(targets.n);
+    if (!arguments.complete()) return nullptr;
     return compute([&] {
-        for (int64_t i = 0; i < n; i++)
-            pointer<int64_t>(slots)[i] = newest(*chains.get(), pointer<int64_t>(values), pointer<int64_t>(sources),
-                                                pointer<int64_t>(targets)[i], excluded ? excluded[i] : -1);
+        for (int64_t i = 0; i < targets.n; i++)
+            slots[i] = newest(chains, memory.values, memory.sources, targets.at[i], exclude ? exclude[i] : -1);
     });
 }
 
-PyObject *least_(PyObject *, PyObject *args) {
-    unsigned long long numbers;
-    long long n;
-    if (!PyArg_ParseTuple(args, "KL", &numbers, &n)) return nullptr;
-    const int64_t *first = pointer<int64_t>(numbers);
-    return PyLong_FromLongLong(n ? *std::min_element(first, first + n) : 0);
-}
-
-PyObject *update_(PyObject *, PyObject *args) {
-    unsigned long long keys, values, sources, times, log_slots, log_times, holes, queries, nearest, answers, targets, given,
-        now, seed, touched, before;
-    long long lines, head, tail, used, capacity, hole_count, stride, n;
-    int key_size;
-    double age_noise;
-    MaybeChains chains;
-    if (!PyArg_ParseTuple(args, "KKKi(KKKLLLLLKLK)(KKKi)KKKLKKLdKKK", &keys, &values, &sources, &key_size, &times,
-                          &log_slots, &log_times, &lines, &head, &tail, &used, &capacity, &holes, &hole_count, &now,
-                          &chains.heads, &chains.next, &chains.previous, &chains.bits, &queries, &nearest, &answers,
-                          &stride, &targets, &given, &n, &age_noise, &seed, &touched, &before))
+PyObject *are_ids_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto ids = arguments.rows<int64_t>(1);
+    const int64_t n = arguments.integer(), at_least = arguments.integer();
+    if (!arguments.complete()) {
+        if (PyErr_ExceptionMatches(PyExc_ValueError)) {
+            PyErr_Clear();
+            Py_RETURN_FALSE;
+        }
         return nullptr;
-    const Changing memory{pointer<float>(keys), pointer<int64_t>(values), pointer<int64_t>(sources), key_size,
-                          chains.get()};
-    Clock clock{pointer<int64_t>(times), pointer<int64_t>(log_slots), pointer<int64_t>(log_times), lines, head, tail, used,
-                capacity, pointer<int64_t>(holes), hole_count, *pointer<int64_t>(now)};
-    const Batch batch{pointer<float>(queries), pointer<int64_t>(nearest), pointer<int64_t>(answers), stride,
-                      pointer<int64_t>(targets), pointer<int64_t>(given), n};
+    }
+    return PyBool_FromLong(ids.n == n && std::all_of(ids.at, ids.at + n, [&](int64_t id) { return id >= at_least; }));
+}
+
+PyObject *version_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto memory = arguments.packed<Slots>();
+    PyObject *buffers = arguments.object();
+    if (!arguments.complete()) return nullptr;
+    const std::pair<const char *, const void *> tensors[] = {
+        {"keys", memory.keys}, {"values", memory.values}, {"sources", memory.sources}};
+    int64_t version = 0;
+    for (const auto &[name, at] : tensors) {
+        PyObject *tensor = PyDict_GetItemString(buffers, name);
+        if (!tensor || data_ptr(tensor) != at) return PyLong_FromLong(-1);
+        version += times_written(tensor);
+    }
+    return PyLong_FromLongLong(version);
+}
+
+PyObject *update_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto memory = arguments.packed<Slots>();
+    const auto clock = arguments.packed<Clock>();
+    const auto chains = arguments.packed_or_null<Chains>();
+    const int64_t k = arguments.integer();
+    const auto queries = arguments.rows<float>(memory.key_size);
+    const int64_t n = queries.n;
+    const Batch batch{queries.at, arguments.tensor<int64_t>(n * k), arguments.tensor<int64_t>(n * k), k,
+                      arguments.tensor<int64_t>(n), arguments.tensor_or_null<int64_t>(n), n};
+    const double age_noise = arguments.number();
+    PyObject *draw = arguments.object(), *generator = arguments.object();
+    auto *touched = arguments.tensor<int64_t>(n);
+    auto *before = arguments.tensor_or_null<float>(n * memory.key_size);
+    if (!arguments.complete()) return nullptr;
+    uint64_t seed = 0;
+    if (draws(clock, batch)) {
+        PyObject *drawn = PyObject_CallOneArg(draw, generator);
+        if (drawn) seed = PyLong_AsUnsignedLongLong(drawn);
+        Py_XDECREF(drawn);
+        if (PyErr_Occurred()) return nullptr;
+    }
     Updated updated{};
-    PyObject *done = compute([&] {
-        updated = update(memory, clock, batch, age_noise, seed, pointer<int64_t>(touched), pointer<float>(before));
-        *pointer<int64_t>(now) = clock.now;
-    });
+    PyObject *done =
+        compute([&] { updated = update(memory, clock, or_null(chains), batch, age_noise, seed, touched, before); });
     Py_XDECREF(done);
-    return done ? Py_BuildValue("LLL(LLLLi)", static_cast<long long>(updated.zeros),
-                                static_cast<long long>(updated.missed), static_cast<long long>(updated.touched),
-                                static_cast<long long>(clock.head), static_cast<long long>(clock.tail),
-                                static_cast<long long>(clock.used), static_cast<long long>(clock.hole_count),
-                                static_cast<int>(updated.logged))
+    return done ? Py_BuildValue("LLLN", static_cast<long long>(updated.zeros), static_cast<long long>(updated.missed),
+                                static_cast<long long>(updated.touched), PyBool_FromLong(updated.logged))
                 : nullptr;
 }
 
 }  // namespace
 
 PyMethodDef memory_methods[] = {
-    {"normalise", normalise_, METH_VARARGS, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."},
-    {"recall", recall_, METH_VARARGS, "Scores, sorts and weighs the slots that a search found; see recall.h."},
-    {"recall_gradient", recall_gradient_, METH_VARARGS, "The gradient of both; see recall.h."},
-    {"margin_loss", margin_loss_, METH_VARARGS, "(sum, count, newest) of the loss; see margin.h."},
-    {"margin_gradient", margin_gradient_, METH_VARARGS, "The gradient of that; see margin.h."},
-    {"link", change_chains<link>, METH_VARARGS, "Puts slots at the heads of their values' chains; see newest.h."},
-    {"unlink", change_chains<unlink>, METH_VARARGS, "Takes slots out of their values' chains; see newest.h."},
-    {"newest", newest_, METH_VARARGS, "Finds the newest slot of each value; see newest.h."},
-    {"least", least_, METH_VARARGS, "The least of some numbers, or 0."},
-    {"update", update_, METH_VARARGS, "(zeros, missed, touched, clock) of an update; see update.h."},
+    function("normalise", normalise_, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."),
+    function("recall", recall_, "Scores, sorts and weighs the slots that a search found; see recall.h."),
+    function("recall_gradient", recall_gradient_, "The gradient of both; see recall.h."),
+    function("margin_loss", margin_loss_, "(sum, count, newest) of the loss; see margin.h."),
+    function("margin_gradient", margin_gradient_, "The gradient of that; see margin.h."),
+    function("link", change_chains<link>, "Puts slots at the heads of their values' chains; see newest.h."),
+    function("unlink", change_chains<unlink>, "Takes slots out of their values' chains; see newest.h."),
+    function("newest", newest_, "Finds the newest slot of each value; see newest.h."),
+    function("are_ids", are_ids_, "Whether this is a tensor of so many int64, none of them less than the last argument."),
+    function("version", version_, "How often torch wrote to a memory's tensors; -1 where they are not these."),
+    function("update", update_, "(zeros, missed, touched, logged) of an update; see update.h."),
     {nullptr, nullptr, 0, nullptr},
 };

@@ -1,5 +1,4 @@
-// The Python module rarecall._native. Tensors come as the integers of their data_ptr(): the caller (rarecall/native.py)
-// has checked their types, shapes and strides, and keeps them alive. The GIL is released while anything is computed.
+// The Python module rarecall._native. The GIL is released while anything is computed.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -45,38 +44,34 @@ PyObject *use_variant(PyObject *, PyObject *name) {
     return PyErr_Format(PyExc_ValueError, "use_variant got %R; expected one of variants().", name);
 }
 
-PyObject *copy_keys_(PyObject *, PyObject *args) {
-    unsigned long long codes, inverse_scale, residual, longest, keys, values, slots;
-    long long count;
-    int key_size, threads;
-    if (!PyArg_ParseTuple(args, "KKKKiKKKLi", &codes, &inverse_scale, &residual, &longest, &key_size, &keys, &values,
-                          &slots, &count, &threads))
-        return nullptr;
-    const Copy copy{pointer<uint8_t>(codes), pointer<float>(inverse_scale), pointer<float>(residual),
-                    pointer<float>(longest), key_size};
-    const Memory memory{pointer<float>(keys), pointer<int64_t>(values), nullptr, 0};
-    return compute([&] { copy_keys(copy, memory, pointer<int64_t>(slots), count, threads); });
+PyObject *copy_keys_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto copy = arguments.packed<Copy>();
+    const auto memory = arguments.packed<Slots>();
+    const int64_t used = arguments.integer();
+    const auto slots = arguments.rows<int64_t>(1);
+    const auto threads = static_cast<int>(arguments.integer());
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { copy_keys(copy, {memory, used}, slots.at, slots.at ? slots.n : used, threads); });
 }
 
-PyObject *find_(PyObject *, PyObject *args) {
-    unsigned long long codes, inverse_scale, residual, longest, keys, sources, queries, exclude, found, scores;
-    long long used, n, k;
-    int key_size, threads;
-    if (!PyArg_ParseTuple(args, "KKKKiKKLKKLLiKK", &codes, &inverse_scale, &residual, &longest, &key_size, &keys,
-                          &sources, &used, &queries, &exclude, &n, &k, &threads, &found, &scores))
-        return nullptr;
-    const Copy copy{pointer<uint8_t>(codes), pointer<float>(inverse_scale), pointer<float>(residual),
-                    pointer<float>(longest), key_size};
-    const Memory memory{pointer<float>(keys), nullptr, pointer<int64_t>(sources), used};
-    return compute([&] {
-        find(copy, memory, pointer<float>(queries), pointer<int64_t>(exclude), n, k, threads, pointer<int64_t>(found),
-             pointer<float>(scores));
-    });
+PyObject *find_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const auto copy = arguments.packed<Copy>();
+    const auto memory = arguments.packed<Slots>();
+    const int64_t used = arguments.integer(), k = arguments.integer();
+    const auto queries = arguments.rows<float>(copy.key_size);
+    const auto *exclude = arguments.tensor_or_null<int64_t>(queries.n);
+    const auto threads = static_cast<int>(arguments.integer());
+    auto *found = arguments.tensor<int64_t>(queries.n * k);
+    auto *scores = arguments.tensor<float>(queries.n * k);
+    if (!arguments.complete()) return nullptr;
+    return compute([&] { find(copy, {memory, used}, queries.at, exclude, queries.n, k, threads, found, scores); });
 }
 
 PyMethodDef methods[] = {
-    {"copy_keys", copy_keys_, METH_VARARGS, "Copies keys for the exact search; see exact.h."},
-    {"find", find_, METH_VARARGS, "Finds the k best slots of each query; see exact.h."},
+    function("copy_keys", copy_keys_, "Copies keys for the exact search; see exact.h."),
+    function("find", find_, "Finds the k best slots of each query; see exact.h."),
     {"variants", variants, METH_NOARGS, "The kernels that this CPU can run, the best one last."},
     {"use_variant", use_variant, METH_O, "Runs the kernels of this name from now on; the best ones by default."},
     {nullptr, nullptr, 0, nullptr},

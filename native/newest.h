@@ -7,7 +7,7 @@
 struct Chains {
     int32_t *heads;           // (1 << bits,): a slot, or -1
     int32_t *next, *previous; // (capacity,): slots, or -1
-    int bits;
+    int64_t bits;
 };
 
 // Puts slots, (count,), at the heads of their values' chains, one after the other.

@@ -65,7 +65,7 @@ void Neighbours::set(int64_t row, Ranking &ranking, float inverse_temperature) c
 
 void recall(const Slots &memory, const float *queries, int64_t n, const int64_t *found, int64_t m,
             const int64_t *exclude, float inverse_temperature, int threads, const Neighbours &neighbours) {
-    const int size = memory.key_size;
+    const auto size = static_cast<int>(memory.key_size);
     const auto dot = kernels().dot;
     threads = worth(n * m * size, threads);
     struct Room {
@@ -102,7 +102,7 @@ int64_t normalise(const float *vectors, int64_t n, int size, float *units, float
         for (int i = 0; i < size; i++) square += static_cast<double>(vector[i]) * vector[i];
         if (!std::isfinite(square)) bad += std::count_if(vector, vector + size, [](float x) { return !std::isfinite(x); });
         const double inverse = square > 0 ? 1 / std::sqrt(square) : 2.0;
-        inverse_lengths[row] = static_cast<float>(inverse);
+        if (inverse_lengths) inverse_lengths[row] = static_cast<float>(inverse);
         for (int i = 0; i < size; i++) units[row * size + i] = static_cast<float>(vector[i] * inverse);
     }
     return bad;
@@ -110,7 +110,7 @@ int64_t normalise(const float *vectors, int64_t n, int size, float *units, float
 
 void recall_gradient(const Slots &memory, const Before &before, const Recalled &recalled, const Gradients &of,
                      float inverse_temperature, int threads, float *of_queries) {
-    const int size = memory.key_size;
+    const auto size = static_cast<int>(memory.key_size);
     const int64_t k = recalled.k;
     auto key = [&](int64_t slot) {
         const int64_t *end = before.slots + before.count, *at = std::lower_bound(before.slots, end, slot);

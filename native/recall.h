@@ -6,10 +6,10 @@
 #include <vector>
 
 struct Slots {
-    const float *keys;       // (capacity, key_size)
-    const int64_t *values;   // (capacity,): -1 in an empty slot
-    const int64_t *sources;  // (capacity,)
-    int key_size;
+    float *keys;       // (capacity, key_size)
+    int64_t *values;   // (capacity,): -1 in an empty slot
+    int64_t *sources;  // (capacity,)
+    int64_t key_size;
 };
 
 // What was scored for a query; its room is used again for the next.
@@ -65,7 +65,7 @@ struct Before {
 };
 
 // Makes vectors, (n, size), of length 1; zero vectors stay zero. inverse_lengths, (n,): by what each was multiplied (2 for a
-// zero vector, so that it has a gradient by which to leave). Returns how many numbers are nan or infinite.
+// zero vector, so that it has a gradient by which to leave), or null. Returns how many numbers are nan or infinite.
 int64_t normalise(const float *vectors, int64_t n, int size, float *units, float *inverse_lengths);
 
 // What the gradient of a recall of n queries starts from.

@@ -56,15 +56,21 @@ int64_t zeros(const Batch &batch, int size) {
 
 }  // namespace
 
-Updated update(const Changing &memory, Clock &clock, const Batch &batch, double age_noise, uint64_t seed, int64_t *touched,
-               float *before) {
-    const int size = memory.key_size;
+bool draws(const Clock &clock, const Batch &batch) {
+    int64_t room = clock.capacity - clock.state->used + clock.hole_count - clock.state->filled_holes;
+    for (int64_t i = 0; i < batch.n; i++) room -= batch.answers[i * batch.stride] != batch.targets[i];
+    return room < 0;
+}
+
+Updated update(const Slots &memory, const Clock &clock, const Chains *chains, const Batch &batch, double age_noise,
+               uint64_t seed, int64_t *touched, float *before) {
+    const auto size = static_cast<int>(memory.key_size);
     thread_local Plan plan;
     make(plan, memory.keys, size, batch);
     Updated updated{zeros(batch, size), static_cast<int64_t>(plan.missed.size()), 0, true};
     if (updated.zeros || updated.missed > clock.capacity) return updated;
 
-    clock.now++;
+    ++*clock.now;
     choose(clock, plan.confirmed, updated.missed, age_noise, seed, plan.written);
     int64_t *end = std::copy(plan.confirmed.begin(), plan.confirmed.end(), touched);
     end = std::copy(plan.written.begin(), plan.written.end(), end);
@@ -72,7 +78,7 @@ Updated update(const Changing &memory, Clock &clock, const Batch &batch, double 
     updated.touched = std::unique(touched, end) - touched;
     if (before)
         for (int64_t i = 0; i < updated.touched; i++) std::copy_n(memory.keys + touched[i] * size, size, before + i * size);
-    if (memory.chains) unlink(*memory.chains, memory.values, touched, updated.touched);
+    if (chains) unlink(*chains, memory.values, touched, updated.touched);
 
     for (size_t i = 0; i < plan.confirmed.size(); i++)
         std::copy_n(&plan.keys[i * size], size, memory.keys + plan.confirmed[i] * size);
@@ -83,6 +89,6 @@ Updated update(const Changing &memory, Clock &clock, const Batch &batch, double 
         memory.sources[slot] = batch.sources ? batch.sources[row] : -1;
     }
     updated.logged = touch(clock, touched, updated.touched);
-    if (memory.chains) link(*memory.chains, memory.values, touched, updated.touched);
+    if (chains) link(*chains, memory.values, touched, updated.touched);
     return updated;
 }

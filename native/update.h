@@ -5,14 +5,7 @@
 
 #include "clock.h"
 #include "newest.h"
-
-// All of a memory that an update changes.
-struct Changing {
-    float *keys;                // (capacity, key_size)
-    int64_t *values, *sources;  // (capacity,)
-    int key_size;
-    const Chains *chains;  // or null
-};
+#include "recall.h"
 
 // The batch: n queries, (n, key_size), and what is known of each, (n,).
 struct Batch {
@@ -29,8 +22,12 @@ struct Updated {
     bool logged;
 };
 
+// Whether more queries need a slot of their own than there are empty ones: then the update draws which to write over.
+bool draws(const Clock &clock, const Batch &batch);
+
 // Confirms the slots whose answer was right, and writes the other queries to slots of their own; where a slot is both, it is
 // written. Where a query is a zero vector, or more miss than there are slots, nothing is done. The slots touched go to
 // `touched`, (n,), ascending, and their keys as they were to `before`, (n, key_size), unless it is null.
-Updated update(const Changing &memory, Clock &clock, const Batch &batch, double age_noise, uint64_t seed, int64_t *touched,
-               float *before);
+// Chains may be null.
+Updated update(const Slots &memory, const Clock &clock, const Chains *chains, const Batch &batch, double age_noise,
+               uint64_t seed, int64_t *touched, float *before);

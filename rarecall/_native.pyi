@@ -1,171 +1,135 @@
-# Tensors are passed as their data_ptr(), 0 where there is none. See native/*.h for what is expected of them.
+# A tensor must be contiguous, on the CPU, and of the type and length that are expected, else it raises. `_Fields` are
+# those of a struct of native/*.h, in order, packed; see `native.packed`.
 
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
+
+from torch import Generator, Tensor
+
+_Fields: TypeAlias = bytes
 
 def variants() -> list[str]: ...
 def use_variant(name: str, /) -> None: ...
-def copy_keys(
-    codes: int,
-    inverse_scale: int,
-    residual: int,
-    longest: int,
-    key_size: int,
-    keys: int,
-    values: int,
-    slots: int,
-    count: int,
-    threads: int,
-    /,
-) -> None: ...
+def copy_keys(copy: _Fields, memory: _Fields, used: int, slots: Tensor | None, threads: int, /) -> None: ...
 def find(
-    codes: int,
-    inverse_scale: int,
-    residual: int,
-    longest: int,
-    key_size: int,
-    keys: int,
-    sources: int,
+    copy: _Fields,
+    memory: _Fields,
     used: int,
-    queries: int,
-    exclude: int,
-    n: int,
     k: int,
+    queries: Tensor,
+    exclude: Tensor | None,
     threads: int,
-    found: int,
-    scores: int,
+    found: Tensor,
+    scores: Tensor,
     /,
 ) -> None: ...
 def recall(
-    keys: int,
-    values: int,
-    sources: int,
-    key_size: int,
-    queries: int,
-    n: int,
-    found: int,
+    memory: _Fields,
+    k: int,
+    queries: Tensor,
     m: int,
-    exclude: int,
+    found: Tensor,
+    exclude: Tensor | None,
     inverse_temperature: float,
     threads: int,
-    slots: int,
-    similarities: int,
-    neighbour_values: int,
-    weights: int,
-    k: int,
+    slots: Tensor,
+    similarities: Tensor,
+    values: Tensor,
+    weights: Tensor,
     /,
 ) -> None: ...
-def normalise(vectors: int, n: int, size: int, units: int, inverse_lengths: int, /) -> int: ...
+def normalise(size: int, vectors: Tensor, units: Tensor, inverse_lengths: Tensor | None, /) -> int: ...
 def recall_gradient(
-    keys: int,
-    key_size: int,
-    changed: int,
-    before: int,
-    count: int,
-    slots: int,
-    weights: int,
-    units: int,
-    inverse_lengths: int,
-    n: int,
+    memory: _Fields,
+    changed: Tensor,
+    before: Tensor,
+    units: Tensor,
     k: int,
-    of_units: int,
-    of_similarities: int,
-    of_weights: int,
+    slots: Tensor,
+    weights: Tensor,
+    inverse_lengths: Tensor,
+    of_units: Tensor | None,
+    of_similarities: Tensor | None,
+    of_weights: Tensor | None,
     inverse_temperature: float,
     threads: int,
-    of_queries: int,
+    of_queries: Tensor,
     /,
 ) -> None: ...
-
-# The fields of Chains, and of Clock.
-_Chains: TypeAlias = tuple[int, int, int, int]
-_Clock: TypeAlias = tuple[int, ...]
-
 def margin_loss(
-    keys: int,
-    values: int,
-    sources: int,
-    key_size: int,
-    queries: int,
-    similarities: int,
-    of_neighbours: int,
-    exclude: int,
-    n: int,
+    memory: _Fields,
+    chains: _Fields | None,
     k: int,
-    targets: int,
-    mask: int,
-    chains: _Chains,
+    queries: Tensor,
+    similarities: Tensor,
+    values: Tensor,
+    exclude: Tensor | None,
+    targets: Tensor,
+    mask: Tensor | None,
     margin: float,
-    columns: int,
-    slopes: int,
-    positives: int,
+    columns: Tensor | None,
+    slopes: Tensor | None,
+    positives: Tensor | None,
     /,
 ) -> tuple[float, int, int]: ...
 def margin_gradient(
-    columns: int,
-    slopes: int,
-    positives: int,
-    n: int,
     k: int,
     key_size: int,
+    columns: Tensor,
+    slopes: Tensor,
+    positives: Tensor,
     by: float,
-    similarities: int,
-    queries: int,
+    similarities: Tensor,
+    queries: Tensor | None,
     /,
 ) -> None: ...
-def link(chains: _Chains, values: int, slots: int, count: int, /) -> None: ...
-def unlink(chains: _Chains, values: int, slots: int, count: int, /) -> None: ...
-def newest(chains: _Chains, values: int, sources: int, targets: int, exclude: int, n: int, slots: int, /) -> None: ...
-def least(numbers: int, n: int, /) -> int: ...
+def link(chains: _Fields, memory: _Fields, slots: Tensor, /) -> None: ...
+def unlink(chains: _Fields, memory: _Fields, slots: Tensor, /) -> None: ...
+def newest(chains: _Fields, memory: _Fields, targets: Tensor, exclude: Tensor | None, slots: Tensor, /) -> None: ...
+def are_ids(ids: Tensor, n: int, at_least: int, /) -> bool: ...
+def version(memory: _Fields, buffers: Mapping[str, Tensor | None], /) -> int: ...
 def update(
-    keys: int,
-    values: int,
-    sources: int,
-    key_size: int,
-    clock: _Clock,
-    chains: _Chains,
-    queries: int,
-    nearest: int,
-    answers: int,
-    stride: int,
-    targets: int,
-    given: int,
-    n: int,
+    memory: _Fields,
+    clock: _Fields,
+    chains: _Fields | None,
+    k: int,
+    queries: Tensor,
+    nearest: Tensor,
+    answers: Tensor,
+    targets: Tensor,
+    sources: Tensor | None,
     age_noise: float,
-    seed: int,
-    touched: int,
-    before: int,
+    draw: Callable[[Generator | None], int],
+    generator: Generator | None,
+    touched: Tensor,
+    before: Tensor | None,
     /,
-) -> tuple[int, int, int, tuple[int, int, int, int, int]]: ...
-
-# The first argument of these: the fields of Lists, in order, packed.
+) -> tuple[int, int, int, bool]: ...
 def lists_change(
-    fields: bytes,
-    slots: int,
-    n: int,
+    lists: _Fields,
+    slots: Tensor,
     near: int,
-    queries: int,
-    asked: int,
-    exclude: int,
+    queries: Tensor | None,
+    exclude: Tensor | None,
     recall: float,
     threads: int,
     /,
 ) -> tuple[int, int]: ...
-def lists_restore(fields: bytes, threads: int, /) -> None: ...
+def lists_restore(lists: _Fields, threads: int, /) -> None: ...
 def lists_recall(
-    fields: bytes,
-    queries: int,
-    n: int,
-    exclude: int,
+    lists: _Fields,
+    k: int,
+    queries: Tensor,
+    exclude: Tensor | None,
     probes: int,
     inverse_temperature: float,
     threads: int,
     near: int,
-    slots: int,
-    similarities: int,
-    values: int,
-    weights: int,
-    k: int,
+    slots: Tensor,
+    similarities: Tensor,
+    values: Tensor,
+    weights: Tensor,
     /,
 ) -> None: ...
-def lists_valid(fields: bytes, /) -> bool: ...
+def lists_valid(lists: _Fields, /) -> bool: ...
 def large_pages(address: int, bytes: int, there: bool, /) -> None: ...

@@ -8,13 +8,13 @@ from torch import Tensor
 from rarecall.native import extension
 
 
-def check_query(query: Tensor, key_size: int) -> None:
-    """Expects numbers of a floating type, (..., key_size)."""
+def check_query(query: Tensor, shape: torch.Size, key_size: int) -> None:
+    """Expects numbers of a floating type, (..., key_size); shape: the query's."""
     if not query.is_floating_point():
         raise TypeError(f"Got a query of {query.dtype}; expected a floating type. Convert it: query.float().")
-    if query.dim() == 0 or query.shape[-1] != key_size:
+    if not shape or shape[-1] != key_size:
         raise ValueError(
-            f"Got a query of shape {tuple(query.shape)}; expected (..., {key_size}): its last dimension is the "
+            f"Got a query of shape {tuple(shape)}; expected (..., {key_size}): its last dimension is the "
             "memory's key_size."
         )
 
@@ -30,24 +30,19 @@ def check_finite(bad: int) -> None:
 
 def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
     """Expects integers of this shape, none less than `at_least`."""
-    if ids.dtype != torch.int64 and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
-        raise TypeError(f"Got {name} of {ids.dtype}; expected integers.")
+    native = extension()
+    if native is not None and ids.shape == shape and native.are_ids(ids, shape.numel(), at_least):
+        return
+    dtype = ids.dtype
+    if dtype != torch.int64 and (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
+        raise TypeError(f"Got {name} of {dtype}; expected integers.")
     if ids.shape != shape:
         raise ValueError(
             f"Got {name} of shape {tuple(ids.shape)}; expected {tuple(shape)}, one for each query: the query's shape "
             "without its last dimension."
         )
-    least = _least(ids)
-    if least < at_least and ids.numel():
-        raise ValueError(f"Got {name} with {least} in it; expected {at_least} or greater.")
-
-
-def _least(ids: Tensor) -> int:
-    native = extension()
-    if native is not None and ids.dtype == torch.int64 and ids.is_cpu and ids.is_contiguous():
-        least: int = native.least(ids.data_ptr(), ids.numel())
-        return least
-    return int(ids.min()) if ids.numel() else 0
+    if ids.numel() and int(ids.min()) < at_least:
+        raise ValueError(f"Got {name} with {int(ids.min())} in it; expected {at_least} or greater.")
 
 
 def check_mask(mask: Tensor | None, shape: torch.Size) -> None:

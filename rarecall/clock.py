@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rarecall.native import packed
+
 EMPTY = -1
 
 
-@dataclass
-class Log:
-    """Where the log of a clock begins and ends, and which slots are empty.
-
-    Apart from the clock since an nn.Module takes its time when an attribute is set.
+class Log(ctypes.Structure):
+    """Where the log of a clock begins and ends; the extension reads and writes it where it is.
 
     Attributes:
         head, tail: no line before head is live; those before tail are written.
         used: all slots from this one on are empty.
-        holes: int64, the empty ones before it, ascending.
+        filled_holes: so many of the clock's holes, the first ones, are holes no longer.
     """
 
     head: int
     tail: int
     used: int
-    holes: Tensor
+    filled_holes: int
+    _fields_ = [(name, ctypes.c_int64) for name in ("head", "tail", "used", "filled_holes")]
 
 
 class Clock(nn.Module):
@@ -72,7 +72,7 @@ class Clock(nn.Module):
     @property
     def filled(self) -> int:
         """The number of filled slots."""
-        return self._log.used - len(self._log.holes)
+        return self._log.used - len(self._empty)
 
     @torch.no_grad()
     def rebuild(self) -> None:
@@ -82,8 +82,19 @@ class Clock(nn.Module):
         self._log_slots[: len(slots)] = slots[order]
         self._log_times[: len(slots)] = times
         used = int(slots[-1]) + 1 if len(slots) else 0
-        holes = (self.touched[:used] == EMPTY).nonzero().squeeze(1)
-        self._log = Log(head=0, tail=len(slots), used=used, holes=holes)
+        self._log = Log(tail=len(slots), used=used)
+        self._set_holes((self.touched[:used] == EMPTY).nonzero().squeeze(1))
+
+    def _set_holes(self, holes: Tensor) -> None:
+        """holes: int64, the empty slots among those that were used, ascending."""
+        self._holes, self._log.filled_holes = holes, 0
+        # The tensors that the extension was told of last, and what it was told.
+        self._known: tuple[Tensor, Tensor, Tensor, Tensor, bytes] | None = None
+
+    @property
+    def _empty(self) -> Tensor:
+        """int64, ascending: the slots that were used and are empty."""
+        return self._holes[self._log.filled_holes :]
 
     @torch.no_grad()
     def tick(
@@ -102,13 +113,13 @@ class Clock(nn.Module):
         """
         self.now += 1
         self.touched[confirmed] = self.now  # their lines in the log are no longer live
-        holes, free = min(new, len(self._log.holes)), self.capacity - self._log.used
+        holes, free = min(new, len(self._empty)), self.capacity - self._log.used
         fresh = min(new - holes, free)
         oldest = self._oldest(new - holes - fresh, age_noise, generator)
         last_resort = confirmed[: new - holes - fresh - len(oldest)]
         unused = torch.arange(self._log.used, self._log.used + fresh, device=oldest.device)
-        written = torch.cat([self._log.holes[:holes], unused, oldest, last_resort])
-        self._log.holes = self._log.holes[holes:]
+        written = torch.cat([self._empty[:holes], unused, oldest, last_resort])
+        self._log.filled_holes += holes
         self._log.used += fresh
         # In the order of the slots, as `rebuild` would have it: so a run that was saved and resumed goes on the same.
         touched = torch.cat([confirmed, written]).unique()
@@ -122,35 +133,26 @@ class Clock(nn.Module):
             self._log.tail = end
         return written, touched
 
-    def has_room(self, new: int) -> bool:
-        """Whether so many slots can be written without one that is filled."""
-        return new <= self.capacity - self._log.used + self._log.holes.shape[0]
-
     @property
-    def fields(self) -> tuple[int, ...]:
-        """What the extension takes for a clock, the fields of Clock in native/clock.h; it ticks by itself."""
+    def fields(self) -> bytes:
+        """What the extension takes for a clock, Clock in native/clock.h; it ticks by itself."""
         buffers: dict[str, Any] = self._buffers  # not self.touched: nn.Module takes its time for that
-        log = self._log
-        slots, times, holes = buffers["_log_slots"], buffers["_log_times"], log.holes
-        return (
-            *(buffers["touched"].data_ptr(), slots.data_ptr(), times.data_ptr(), slots.shape[0], log.head, log.tail),
-            *(log.used, self.capacity, holes.data_ptr(), holes.shape[0], buffers["now"].data_ptr()),
-        )
-
-    def ticked(self, head: int, tail: int, used: int, holes: int, logged: bool) -> None:
-        """Takes over what a tick of the extension's has left."""
-        log = self._log
-        log.head, log.tail, log.used = head, tail, used
-        if holes < log.holes.shape[0]:
-            log.holes = log.holes[log.holes.shape[0] - holes :]
-        if not logged:
-            self.rebuild()
+        touched, now = buffers["touched"], buffers["now"]
+        slots, times = buffers["_log_slots"], buffers["_log_times"]
+        known = self._known
+        if known is None or not (known[0] is touched and known[1] is now and known[2] is slots and known[3] is times):
+            fields = packed(
+                *(touched.data_ptr(), self.capacity, now.data_ptr(), slots.data_ptr(), times.data_ptr(), len(slots)),
+                *(self._holes.data_ptr(), len(self._holes), ctypes.addressof(self._log)),
+            )
+            self._known = known = touched, now, slots, times, fields
+        return known[4]
 
     @torch.no_grad()
     def forget(self, slots: Tensor) -> None:
         """Makes filled slots empty; slots: (n,) int64, distinct."""
         self.touched[slots] = EMPTY
-        self._log.holes = torch.cat([self._log.holes, slots]).sort().values
+        self._set_holes(torch.cat([self._empty, slots]).sort().values)
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -162,12 +164,12 @@ class Clock(nn.Module):
     def _oldest(self, count: int, age_noise: float, generator: torch.Generator | None) -> Tensor:
         """(at most count,) int64: the filled slots of the largest age + r that this update has not touched yet."""
         if count == 0:
-            return self._log.holes.new_empty(0)
+            return self._holes.new_empty(0)
         # Noise less than `age_noise` can lift a slot past the count-th oldest only if it was touched less than
         # `age_noise` updates after it: the log is in order of time, so those stand together.
         live = self._live(count, max(math.ceil(age_noise), 1))
         if not len(live):
-            return self._log.holes.new_empty(0)
+            return self._holes.new_empty(0)
         self._log.head = int(live[0])
         noise = torch.rand(len(live), generator=generator, device=live.device, dtype=torch.float64) * age_noise
         # Age + noise is largest where the time less the noise is least.
@@ -194,8 +196,12 @@ class Clock(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Clock:
         super()._apply(fn, recurse)
-        self._log.holes = self._log.holes.to(self.touched.device)
+        self._set_holes(self._empty.to(self.touched.device))
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Where the tensors are is another matter in a copy.
+        return self.__dict__ | {"_known": None}
 
 
 def _rebuild(clock: Clock, incompatible_keys: object) -> None:

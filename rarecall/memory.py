@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import Slots, search_of, tensors_of, usable
+from rarecall.native import Slots, search_of, slots_of, tensors_of
 from rarecall.neighbours import Histories, neighbours
 from rarecall.newest import Chains
 from rarecall.recall import Recall
@@ -148,27 +148,25 @@ class Memory(nn.Module):
                 -1 excludes nothing. A network that trains on its own memory must not be answered by the key that the
                 same example wrote an epoch ago.
         """
-        check_query(query, self.key_size)
-        if torch.is_autocast_enabled(query.device.type):
-            with torch.autocast(query.device.type, enabled=False):
+        shape = query.shape
+        check_query(query, shape, self.key_size)
+        device = query.device.type if slots_of(self) is None else "cpu"
+        if torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
                 return self.forward(query, exclude)
-        leading = query.shape[:-1]
         if exclude is not None:
-            check_ids("exclude", exclude, leading, at_least=-1)
-            exclude = self._ids(exclude)
+            check_ids("exclude", exclude, shape[:-1], at_least=-1)
+            exclude = self._ids(exclude).contiguous()
         keys, _, _ = tensors_of(self)
         query = query if query.dtype == keys.dtype else query.to(keys.dtype)
-        if len(leading) == 1:
-            units, slots, similarities, values, weights = neighbours(query, exclude, self)
+        if len(shape) == 2:
+            found = neighbours(query, exclude, self)
         else:
-            units, slots, similarities, values, weights = neighbours(
-                query.reshape(-1, self.key_size), None if exclude is None else exclude.reshape(-1), self
-            )
-            units = units.view(*leading, self.key_size)
-            slots, similarities, values, weights = (
-                tensor.view(*leading, self.k) for tensor in (slots, similarities, values, weights)
-            )
-        return Recall(units, slots, similarities, values, weights, exclude, memory=self, version=self.histories.version)
+            rows = query.reshape(-1, self.key_size), None if exclude is None else exclude.reshape(-1)
+            units, *others = neighbours(*rows, self)
+            slots, similarities, values, weights = (tensor.view(*shape[:-1], self.k) for tensor in others)
+            found = units.view(shape), slots, similarities, values, weights
+        return Recall(*found, exclude, self, self.histories.version)
 
     @apart
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -184,16 +182,16 @@ class Memory(nn.Module):
             mask: (...,) bool, False where a query takes no part, such as padding.
         """
         self._check_recall(recall)
-        leading, device = recall.slots.shape[:-1], recall.slots.device
+        leading = recall.slots.shape[:-1]
         check_ids("target", target, leading, at_least=0)
         check_mask(mask, leading)
-        if torch.is_autocast_enabled(device.type):
-            with torch.autocast(device.type, enabled=False):
+        native = slots_of(self) is not None and recall.similarities.dtype == torch.float32
+        if not native and torch.is_autocast_enabled(recall.slots.device.type):
+            with torch.autocast(recall.slots.device.type, enabled=False):
                 return self.loss(recall, target, mask)
-        mask = None if mask is None else mask.to(device)
+        mask = None if mask is None else mask.to(recall.slots.device)
         of_recall = recall.similarities, recall.query, recall.values, recall.exclude
         parts = _rows(leading, *of_recall, self._ids(target), mask)
-        native = usable(self) and recall.similarities.dtype == torch.float32
         return (native_rules if native else rules).margin_loss(*parts, self)
 
     @apart
@@ -229,7 +227,7 @@ class Memory(nn.Module):
         if mask is not None:
             mask = mask.to(self.values.device).reshape(-1)
             parts = [None if part is None else part[mask] for part in parts]
-        update: Any = native_rules.update if usable(self) else rules.update
+        update: Any = rules.update if slots_of(self) is None else native_rules.update
         touched = update(self, *parts, generator)
         self.histories.version += 1
         search_of(self).updated(self, touched)
@@ -334,6 +332,7 @@ class Memory(nn.Module):
     @property
     def chains(self) -> Chains:
         """The slots by value, the newest first; made where they are not there."""
+        slots_of(self)
         if self.known_chains is None:
             self._chains = Chains(self)
         assert self._chains is not None
@@ -341,7 +340,7 @@ class Memory(nn.Module):
 
     @property
     def known_chains(self) -> Chains | None:
-        """The same, or None where they are not there, or not of the values as they are now."""
+        """The same, or None where they are not there, or not of the slots as they were when `slots_of` was asked."""
         if self._chains is not None and not self._chains.is_of(self):
             self._chains = None
         return self._chains
@@ -349,6 +348,7 @@ class Memory(nn.Module):
     def _empty(self, slots: Tensor) -> None:
         """Empties filled slots, (n,) int64, ascending."""
         self.histories.changing(self.keys, slots)
+        slots_of(self)
         chains = self.known_chains
         if chains is not None:
             chains.unlink(self, slots)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import struct
+from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,14 +31,20 @@ def extension() -> ModuleType | None:
     return _native
 
 
-class Slots(NamedTuple):
-    """The tensors of a memory's slots, and what the extension takes for them."""
+@dataclass(eq=False, slots=True)
+class Slots:
+    """The tensors of a memory's slots, where the extension can work on them.
 
-    keys: Tensor
-    values: Tensor
-    sources: Tensor
-    where: tuple[int, int, int]
-    fields: tuple[int, int, int, int] | None
+    Attributes:
+        tensors: keys, values and sources.
+        fields: what the extension takes for them.
+        version: how often torch wrote to them, when they were asked last, by hand or not; what was made in inference
+            mode does not count.
+    """
+
+    tensors: tuple[Tensor, Tensor, Tensor]
+    fields: bytes
+    version: int
 
 
 def tensors_of(memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,24 +63,37 @@ def clock_of(memory: Memory) -> Any:
     return memory._modules["clock"]
 
 
-def slots_of(memory: Memory) -> tuple[int, int, int, int] | None:
-    """What the extension takes for a memory's slots (keys, values, sources, key_size).
+def slots_of(memory: Memory) -> Slots | None:
+    """What the extension takes for a memory's slots, with their version as it is now.
 
     None where it cannot work on them: where it was not built, or the keys are not float32 on the CPU. What was found
     out is kept, since every step asks several times; a tensor put in the place of another is noticed.
     """
-    keys, values, sources = tensors_of(memory)
-    where = keys.data_ptr(), values.data_ptr(), sources.data_ptr()
-    if memory.known_slots is not None:
-        known_keys, known_values, known_sources, known_where, fields = memory.known_slots
-        if known_keys is keys and known_values is values and known_sources is sources and known_where == where:
-            return fields
-    fields = None
-    if keys.device.type == "cpu" and keys.dtype == torch.float32 and extension() is not None:
-        capacity, key_size = memory.capacity, memory.key_size
-        fields = pointer(keys, capacity, key_size), pointer(values, capacity), pointer(sources, capacity), key_size
-    memory.known_slots = Slots(keys, values, sources, where, fields)
-    return fields
+    known = memory.known_slots
+    if known is not None:
+        version = loaded().version(known.fields, memory._buffers)
+        if version >= 0:
+            known.version = version
+            return known
+    memory.known_slots = known = _slots_of(memory)
+    return known
+
+
+def _slots_of(memory: Memory) -> Slots | None:
+    tensors = tensors_of(memory)
+    native = extension()
+    if native is None or tensors[0].device.type != "cpu" or tensors[0].dtype != torch.float32:
+        return None
+    capacity = memory.capacity
+    shapes = (capacity, memory.key_size), (capacity,), (capacity,)
+    for tensor, dtype, shape in zip(tensors, (torch.float32, torch.int64, torch.int64), shapes, strict=True):
+        if tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous() or not tensor.is_cpu:
+            raise ValueError(
+                f"Got a memory with {tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()} on "
+                f"{tensor.device}; expected {dtype} of shape {shape}, contiguous, on the CPU."
+            )
+    fields = packed(*(tensor.data_ptr() for tensor in tensors), memory.key_size)
+    return Slots(tensors, fields, native.version(fields, memory._buffers))
 
 
 def usable(memory: Memory) -> bool:
@@ -80,12 +101,12 @@ def usable(memory: Memory) -> bool:
     return slots_of(memory) is not None
 
 
-def fields_of(memory: Memory) -> tuple[int, int, int, int]:
-    """What `slots_of` found when `usable` was asked last."""
-    fields = slots_of(memory) if memory.known_slots is None else memory.known_slots.fields
-    if fields is None:
+def fields_of(memory: Memory) -> bytes:
+    """What the extension takes for a memory's slots, as they were when `slots_of` or `usable` was asked last."""
+    slots = memory.known_slots or slots_of(memory)
+    if slots is None:
         raise RuntimeError("The C++ extension cannot work on this memory; ask usable(memory) first.")
-    return fields
+    return slots.fields
 
 
 def loaded() -> ModuleType:
@@ -96,11 +117,6 @@ def loaded() -> ModuleType:
     return native
 
 
-def pointer(tensor: Tensor, *shape: int) -> int:
-    """What the extension takes for a tensor: where its numbers are. It must be contiguous, of this shape."""
-    if tensor.shape != shape or not tensor.is_contiguous() or not tensor.is_cpu:
-        raise ValueError(
-            f"Got a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} on {tensor.device}; expected "
-            f"{shape}, contiguous, on the CPU."
-        )
-    return tensor.data_ptr()
+def packed(*fields: int) -> bytes:
+    """A struct of the extension: numbers of 64 bits, a tensor as its data_ptr(). Whoever packs it keeps the tensors."""
+    return struct.pack(f"{len(fields)}Q", *fields)

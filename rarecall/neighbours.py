@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rarecall import native_rules, rules
-from rarecall.native import extension, loaded, pointer, search_of, usable
+from rarecall.native import extension, loaded, packed, search_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -35,7 +35,8 @@ class Neighbours(torch.autograd.Function):
         ctx: Any, query: Tensor, exclude: Tensor | None, memory: Memory
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """query: (n, key_size) -> the same of length 1; slots, similarities, values, weights, each (n, k)."""
-        (units, inverse_lengths), (slots, similarities, values, weights) = _search(query, exclude, memory)
+        units, inverse_lengths = _rules(memory).normalise(query)
+        slots, similarities, values, weights = search_of(memory).neighbours(memory, units, exclude)
         ctx.mark_non_differentiable(slots, values)
         ctx.set_materialize_grads(False)
         if ctx.needs_input_grad[0]:
@@ -66,15 +67,13 @@ def neighbours(query: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[T
     if query.requires_grad and torch.is_grad_enabled():
         with_gradient: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = Neighbours.apply(query, exclude, memory)
         return with_gradient
-    (units, _), found = _search(query, exclude, memory)
-    return units, *found
+    units, _ = _rules(memory).normalise(query, with_lengths=False)
+    slots, similarities, values, weights = search_of(memory).neighbours(memory, units, exclude)
+    return units, slots, similarities, values, weights
 
 
-def _search(
-    query: Tensor, exclude: Tensor | None, memory: Memory
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]:
-    units, inverse_lengths = (native_rules if usable(memory) else rules).normalise(query)
-    return (units, inverse_lengths), search_of(memory).neighbours(memory, units, exclude)
+def _rules(memory: Memory) -> Any:
+    return rules if memory.known_slots is None else native_rules
 
 
 class Histories:
@@ -154,23 +153,12 @@ class History:
         """What `gradient` computes, by the extension."""
         units, inverse_lengths, slots, weights = recalled
         self._sum_up()
-        (n, key_size), k = units.shape, slots.shape[1]
-        given = [None if each is None else each.contiguous() for each in of]
-        gradient = torch.empty(n, key_size)
+        gradient = torch.empty(units.shape)
         loaded().recall_gradient(
-            pointer(self._keys, *self._keys.shape),
-            key_size,
-            pointer(self._slots, len(self._slots)),
-            pointer(self._before, *self._before.shape),
-            len(self._slots),
-            *(slots.data_ptr(), weights.data_ptr(), units.data_ptr(), inverse_lengths.data_ptr(), n, k),
-            *(
-                0 if each is None else pointer(each, n, width)
-                for each, width in zip(given, (key_size, k, k), strict=True)
-            ),
-            inverse_temperature,
-            torch.get_num_threads(),
-            gradient.data_ptr(),
+            packed(self._keys.data_ptr(), 0, 0, units.shape[1]),
+            *(self._slots, self._before, units, slots.shape[1], slots, weights, inverse_lengths),
+            *(None if each is None else each.contiguous() for each in of),
+            *(inverse_temperature, torch.get_num_threads(), gradient),
         )
         return gradient
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 CANCELLED = 1e-6
 
 
-def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, d) -> (n, d) of length 1, and by what each was multiplied, (n,). Raises where a number is nan or infinite.
+def normalise(vectors: Tensor, with_lengths: bool = True) -> tuple[Tensor, Tensor | None]:
+    """(n, d) -> (n, d) of length 1, and by what each was multiplied, (n,), if wanted.
+
+    Raises where a number is nan or infinite.
 
     Zero vectors stay zero; they are multiplied by 2, so that they have a gradient by which to leave. Scaled by the
     largest component first, so that neither huge nor tiny vectors leave the range of their type when they are squared.
@@ -29,7 +31,8 @@ def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
     scale = vectors.abs().amax(-1, keepdim=True)
     scaled = vectors / torch.where(scale > 0, scale, 1.0)
     length = scaled.norm(dim=-1, keepdim=True).clamp(min=0.5)  # it is at least 1 unless it is 0
-    return scaled / length, 1 / (length * torch.where(scale > 0, scale, 1.0)).squeeze(-1)
+    inverse_lengths = 1 / (length * torch.where(scale > 0, scale, 1.0)).squeeze(-1)
+    return scaled / length, inverse_lengths if with_lengths else None
 
 
 def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, ...]:

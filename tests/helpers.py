@@ -14,7 +14,7 @@ def unit(*shape: int) -> Tensor:
 
 
 def ids(*numbers: int) -> Tensor:
-    return torch.tensor(numbers)
+    return torch.tensor(numbers, dtype=torch.int64)
 
 
 def teach(memory: Memory, query: Tensor, target: Tensor, source: Tensor | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rarecall.native import usable
+from rarecall.native import slots_of
 from rarecall.search.base import Search
 from rarecall.search.exact import ExactSearch
 from rarecall.search.lists import ALL, BINS, Lists, Places
@@ -73,13 +73,17 @@ class AutoSearch(Search):
     def extra_repr(self) -> str:
         return f"recall={self.recall}"
 
-    # For a single query, what is asked of torch's modules and tensors costs more than what the lists do: so they are
-    # asked first, and know the numbers that matter.
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
+        slots_of(memory)
+        query, exclude = query.contiguous(), None if exclude is None else exclude.contiguous()
         lists = self._asked(memory, query, exclude)
         if lists is None:
             return self.exact(memory, query, k, exclude)
         return lists.recall(query, k, exclude, memory.inverse_temperature, lists.probes)[0]
+
+    # For a single query, what is asked of torch's modules and tensors costs more than what the lists do: so these are
+    # asked first, and know the numbers that matter; and what the memory has found out of its tensors, it need not find
+    # out again.
 
     def neighbours(
         self, memory: Memory, query: Tensor, exclude: Tensor | None
@@ -93,7 +97,7 @@ class AutoSearch(Search):
         """The lists to read, which learn from the query; None where all keys are to be read."""
         lists = self._lists
         if lists is None or not lists.is_of(memory):
-            if memory.capacity <= SMALL or len(memory) <= SMALL or not usable(memory):
+            if memory.capacity <= SMALL or len(memory) <= SMALL or slots_of(memory) is None:
                 return None
             if lists is not None and lists.can_follow(memory):
                 self.places.clear()  # the keys were edited by hand: their lists are no longer near to them
@@ -104,6 +108,7 @@ class AutoSearch(Search):
         return None if lists.probes == ALL else lists
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
+        slots_of(memory)
         self._follow(memory, slots, by_update=False)
 
     def updated(self, memory: Memory, slots: Tensor) -> None:
@@ -112,7 +117,7 @@ class AutoSearch(Search):
     def _follow(self, memory: Memory, slots: Tensor, by_update: bool) -> None:
         lists = self._lists
         if lists is None or not lists.can_follow(memory):
-            if memory.capacity <= SMALL or not usable(memory):
+            if memory.capacity <= SMALL or slots_of(memory) is None:
                 self.exact.changed(memory, slots)
                 return
             lists = self._made(memory, changed=slots)

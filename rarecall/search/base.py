@@ -50,7 +50,7 @@ class Search(nn.Module):
             exclude: (n,) int64, or None, as above.
         """
         by = native_rules if usable(memory) else rules
-        if len(query) and len(memory):
+        if query.shape[0] and len(memory):
             found = self(memory, query, memory.k, exclude)
         else:
             found = memory.values.new_empty((len(query), 0))

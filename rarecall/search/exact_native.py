@@ -5,13 +5,13 @@ The proof that the result is exact is in docs/exact-search.md, and beside the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rarecall import native
-from rarecall.native import fields_of, loaded, pointer
+from rarecall.native import fields_of, loaded, packed, slots_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -41,65 +41,36 @@ class KeyCopy:
         self.inverse_scale = torch.ones(slots)
         self.residual = torch.full((slots,), -1e30)  # of a slot that is never found
         self.longest = torch.zeros(1)
-        self._pointers = (
-            *(tensor.data_ptr() for tensor in (self.codes, self.inverse_scale, self.residual, self.longest)),
-            memory.key_size,
-        )
+        tensors = (self.codes, self.inverse_scale, self.residual, self.longest)
+        self._fields = packed(*(tensor.data_ptr() for tensor in tensors), memory.key_size)
         self._copy(memory, None)
 
     def is_of(self, memory: Memory) -> bool:
-        """Whether it is a copy of the keys as they are now."""
-        return self._state == _state(memory)
+        """Whether it is a copy of the keys as they were when `usable` was asked last."""
+        slots = memory.known_slots
+        return slots is not None and self._slots is slots and self._version == slots.version
 
     def changed(self, memory: Memory, slots: Tensor) -> KeyCopy | None:
         """Copies the keys in `slots` ((n,) int64) again; None where it cannot follow, and is to be made anew."""
-        if not usable(memory) or self._state[0] != _state(memory)[0]:
+        if not usable(memory) or self._slots is not memory.known_slots:
             return None
         self._copy(memory, slots)
         return self
 
     def _copy(self, memory: Memory, slots: Tensor | None) -> None:
         slots = None if slots is None else slots.contiguous()
-        count = memory.used if slots is None else len(slots)
-        keys, values, *_ = fields_of(memory)
-        loaded().copy_keys(
-            *self._pointers,
-            keys,
-            values,
-            0 if slots is None else pointer(slots, count),
-            count,
-            torch.get_num_threads(),
-        )
-        self._state = _state(memory)
+        loaded().copy_keys(self._fields, fields_of(memory), memory.used, slots, torch.get_num_threads())
+        known = slots_of(memory)
+        assert known is not None
+        self._slots, self._version = known, known.version
 
     def find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
         """The k slots nearest to each query, (n, k) int64, and their similarities, (n, k); -1 where there are fewer."""
-        n = len(query)
-        query = query.contiguous()
+        n = query.shape[0]
         exclude = None if exclude is None else exclude.long().contiguous()
-        slots = torch.empty(n, k, dtype=torch.int64)
-        similarities = torch.empty(n, k)
-        keys, _, sources, _ = fields_of(memory)
+        slots, similarities = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k)
         loaded().find(
-            *self._pointers,
-            keys,
-            sources,
-            memory.used,
-            pointer(query, n, memory.key_size),
-            0 if exclude is None else pointer(exclude, n),
-            n,
-            k,
-            torch.get_num_threads(),
-            slots.data_ptr(),
-            similarities.data_ptr(),
+            *(self._fields, fields_of(memory), memory.used, k, query.contiguous(), exclude, torch.get_num_threads()),
+            *(slots, similarities),
         )
         return slots, similarities
-
-
-def _state(memory: Memory) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the keys and values are, and how often they were written to."""
-    buffers: dict[str, Any] = memory._buffers  # not memory.keys: nn.Module takes its time for that
-    tensors = buffers["keys"], buffers["values"]
-    # Only a memory that was made in inference mode does not count; it is then up to `changed` alone.
-    keys, values = (0 if tensor.is_inference() else tensor._version for tensor in tensors)
-    return (tensors[0].data_ptr(), tensors[1].data_ptr()), (keys, values)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rarecall.native import loaded, pointer, slots_of, tensors_of
+from rarecall.native import loaded, packed, slots_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -103,7 +102,7 @@ class Lists:
     Attributes:
         keys: how many are in lists.
         probes: how many lists a query has to read, as far as is known; ALL where it has to read all keys.
-        last: the last queries and what each excludes, or None; some are asked again by the next change.
+        last: the last queries and what each excludes, contiguous, or None; some are asked again by the next change.
     """
 
     def __init__(
@@ -123,11 +122,11 @@ class Lists:
             changed: (n,) int64, slots that will be taken up by the next `change`.
         """
         self._native = loaded()
-        self._places = state
         self.last: tuple[Tensor, Tensor | None] | None = None
         self.probes = int(learnt[1])
-        self._slots, self._at = slots_of(memory), state.places.data_ptr()
-        self._counts = not any(tensor.is_inference() for tensor in (*tensors_of(memory), state.places))
+        slots = slots_of(memory)
+        assert slots is not None
+        self._slots = slots
         width = -(-memory.key_size // 32) * 32
         bits = 128 if width <= 128 else 256
 
@@ -155,15 +154,13 @@ class Lists:
         of_places = (state.places, state.next, state.owner, state.head, state.length)
         of_lists = (*of_places, self.sums, *self.centres)
         others = (*self.regions, self.near, state.counts, *learnt)
-        fields = (
+        self._held = of_places, others  # since the extension knows where they are
+        self._fields = packed(
             *(memory.key_size, width, bits, memory.capacity, blocks, lists, MANY),
-            pointer(memory.keys, memory.capacity, memory.key_size),
-            *(pointer(tensor, memory.capacity) for tensor in (memory.values, memory.sources)),
-            *(tensor.data_ptr() for tensor in (*at_places, *of_lists)),
+            *(tensor.data_ptr() for tensor in (*slots.tensors, *at_places, *of_lists)),
             regions,
             *(tensor.data_ptr() for tensor in others),
         )
-        self._fields = struct.pack(f"{len(fields)}Q", *fields)
         if not self.valid():
             state.clear()
         self._native.lists_restore(self._fields, torch.get_num_threads())
@@ -177,13 +174,12 @@ class Lists:
         return bool(self._native.lists_valid(self._fields))
 
     def is_of(self, memory: Memory) -> bool:
-        """Whether these are the lists of the keys as they are now."""
-        return self.can_follow(memory) and self._written == self._version(memory)
+        """Whether these are the lists of the keys as they were when `slots_of` was asked last."""
+        return self._slots is memory.known_slots and self._version == self._slots.version
 
     def can_follow(self, memory: Memory) -> bool:
-        """Whether the tensors are still the same, so that `change` is enough."""
-        places: Any = self._places._buffers["places"]
-        return self._slots == slots_of(memory) and self._at == places.data_ptr()
+        """Whether the tensors were still the same then, so that `change` is enough."""
+        return self._slots is memory.known_slots
 
     def change(self, memory: Memory, slots: Tensor, recall: float = 0.95, by_update: bool = False) -> None:
         """Takes up the keys of `slots` ((n,) int64, distinct) as they are now.
@@ -195,54 +191,29 @@ class Lists:
             recall: the share of queries that are to find it.
             by_update: whether each is a query that was asked since the last change, or has moved towards one.
         """
-        slots = slots.contiguous()
-        n = slots.shape[0]
         near = self._near if by_update and self._near <= MOST_NEAR else 0
-        asked, queries, excluded = 0, 0, 0
-        if self.last is not None:
-            query, exclude = self.last
-            asked, query = query.shape[0], query.contiguous()
-            queries = pointer(query, asked, memory.key_size)
-            if exclude is not None:
-                exclude = exclude.contiguous()
-                excluded = pointer(exclude, asked)
+        query, exclude = (None, None) if self.last is None else self.last
         self.keys, self.probes = self._native.lists_change(
-            self._fields, pointer(slots, n), n, near, queries, asked, excluded, recall, torch.get_num_threads()
+            *(self._fields, slots.contiguous(), near, query, exclude, recall, torch.get_num_threads())
         )
         self.last = None
         self._near = 0
-        self._written = self._version(memory)
+        self._version = self._slots.version
 
     def recall(
         self, query: Tensor, k: int, exclude: Tensor | None, inverse_temperature: float, probes: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The k slots nearest to each query in the `probes` nearest lists; see `Search.neighbours`."""
-        n, key_size = query.shape
+        """The k slots nearest to each query in the `probes` nearest lists; see `Search.neighbours`.
+
+        query and exclude are contiguous.
+        """
+        n = query.shape[0]
         slots, values = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k, dtype=torch.int64)
         similarities, weights = torch.empty(n, k), torch.empty(n, k)
-        query = query.contiguous()
-        exclude = None if exclude is None else exclude.contiguous()
         near = self._near
         self._near = near + NEAR * n
         self._native.lists_recall(
-            self._fields,
-            pointer(query, n, key_size),
-            n,
-            0 if exclude is None else pointer(exclude, n),
-            probes,
-            inverse_temperature,
-            torch.get_num_threads(),
-            self.near.data_ptr() + 4 * near if self._near <= MOST_NEAR else 0,
-            *(slots.data_ptr(), similarities.data_ptr(), values.data_ptr(), weights.data_ptr()),
-            k,
+            *(self._fields, k, query, exclude, probes, inverse_temperature, torch.get_num_threads()),
+            *(near if self._near <= MOST_NEAR else -1, slots, similarities, values, weights),
         )
         return slots, similarities, values, weights
-
-    def _version(self, memory: Memory) -> int:
-        """How often torch wrote to the tensors, where it counts; the extension's own writes do not count."""
-        if not self._counts:
-            return 0
-        keys, values, sources = tensors_of(memory)
-        places: Any = self._places._buffers["places"]
-        version: int = keys._version + values._version + sources._version + places._version
-        return version

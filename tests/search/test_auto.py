@@ -553,7 +553,7 @@ def test_without_the_extension_it_is_exact_and_its_state_is_good_for_both(monkey
     keys, query = unit(1000, 16), unit(50, 16)
     exact = (query @ keys.T).topk(10).indices.sort(1).values
     with monkeypatch.context() as without:
-        without.setattr(auto, "usable", lambda memory: False)
+        without.setattr(auto, "slots_of", lambda memory: None)
         memory = filled(keys)
         teach(memory, unit(10, 16), torch.arange(10))
         memory.keys.copy_(keys)
