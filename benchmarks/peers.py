@@ -30,7 +30,10 @@ class Peer(Protocol):
 
 
 class FaissIVF:
-    """An inverted file, trained on the keys. `update_vectors` moves a key to another list; the centres stay."""
+    """An inverted file, trained on the keys. `update_vectors` moves a key to another list; the centres stay.
+
+    A query meets all centres, or, with `ef`, those that a graph of them leads to.
+    """
 
     efforts = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 
@@ -38,19 +41,21 @@ class FaissIVF:
         import faiss
 
         faiss.omp_set_num_threads(threads)
-        self.k, key_size = k, keys.shape[1]
-        self.centres = faiss.IndexFlatIP(key_size)
-        self.index: Any
+        self.k, key_size, nlist = k, keys.shape[1], setting["nlist"]
         inner_product = faiss.METRIC_INNER_PRODUCT
+        self.index: Any
+        if setting["ef"]:
+            self.centres = faiss.IndexHNSWFlat(key_size, 32, inner_product)
+            self.centres.hnsw.efConstruction, self.centres.hnsw.efSearch = 80, setting["ef"]
+        else:
+            self.centres = faiss.IndexFlatIP(key_size)
+        self.centres.add(_trained(keys, nlist))
         if setting["codes"] == "float32":
-            self.index = faiss.IndexIVFFlat(self.centres, key_size, setting["nlist"], inner_product)
+            self.index = faiss.IndexIVFFlat(self.centres, key_size, nlist, inner_product)
         else:
             eight_bits = faiss.ScalarQuantizer.QT_8bit
-            self.index = faiss.IndexIVFScalarQuantizer(
-                self.centres, key_size, setting["nlist"], eight_bits, inner_product, False
-            )
-        self.index.cp.spherical = True
-        self.index.train(keys[:: max(len(keys) // (40 * setting["nlist"]), 1)])
+            self.index = faiss.IndexIVFScalarQuantizer(self.centres, key_size, nlist, eight_bits, inner_product, False)
+        self.index.train(keys)  # the range of the codes; the centres are there already
         self.index.add(keys)
         self.index.make_direct_map(True)
 
@@ -127,6 +132,21 @@ class Usearch:
         self.index.add(slots, keys, threads=self.threads)
 
 
+_last: tuple[Array, int, Array] | None = None
+
+
+def _trained(keys: Array, nlist: int) -> Array:
+    """(nlist, key_size): centres by k-means, the same for all settings that have so many, since it takes minutes."""
+    import faiss
+
+    global _last
+    if _last is None or _last[0] is not keys or _last[1] != nlist:
+        means = faiss.Kmeans(keys.shape[1], nlist, niter=10, spherical=True, seed=1234)
+        means.train(keys[:: max(len(keys) // (40 * nlist), 1)])
+        _last = keys, nlist, means.centroids
+    return _last[2]
+
+
 # Each is called with keys (size, key_size), k, the number of threads and a setting.
 PEERS: dict[str, Callable[[Array, int, int, Setting], Peer]] = {
     "faiss IVF": FaissIVF,
@@ -136,14 +156,14 @@ PEERS: dict[str, Callable[[Array, int, int, Setting], Peer]] = {
 
 
 def grid(name: str, size: int) -> Iterator[Setting]:
-    """The settings that a peer is tuned over: the lists of FAISS to both sides of its best, one graph of each other.
+    """The settings that a peer is tuned over: many of FAISS, one graph of each other.
 
     A graph takes minutes to build, so there is time for one setting of each.
     """
     if name == "faiss IVF":
         root = 2 ** round(np.log2(size**0.5))  # 512 at 500 000 keys
-        for lists, codes in product((2, 4, 8, 16), ("float32", "int8")):
-            yield {"nlist": int(lists * root), "codes": codes}
+        for lists, codes, ef in product((2, 4, 8, 16), ("float32", "int8"), (0, 8, 16)):
+            yield {"nlist": int(lists * root), "codes": codes, "ef": ef}
     elif name == "hnswlib":
         yield {"M": 16, "ef_construction": 64}
     else:

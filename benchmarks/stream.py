@@ -17,6 +17,12 @@ WANTED = 0.95  # recall@1
 JUDGED, SETTLING = 1000, 16_384
 # Steps of each in a row, as a stream has them: what one leaves in the caches is its own, not that of the others.
 TURN = 11
+WARMUP = 2  # steps that do not count
+
+
+def steps_of(steps: int, batch: int) -> int:
+    """How many steps of a batch are timed: more of small ones, which are over in no time."""
+    return steps * min(max(128 // batch, 1), 8)
 
 
 class TimedSearch(AutoSearch):

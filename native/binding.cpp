@@ -8,7 +8,7 @@ namespace {
 struct Names {
     PyObject *dtype = PyUnicode_InternFromString("dtype"), *is_cpu = PyUnicode_InternFromString("is_cpu"),
              *is_contiguous = PyUnicode_InternFromString("is_contiguous"), *numel = PyUnicode_InternFromString("numel"),
-             *data_ptr = PyUnicode_InternFromString("data_ptr"), *version = PyUnicode_InternFromString("_version");
+             *shape = PyUnicode_InternFromString("shape"), *data_ptr = PyUnicode_InternFromString("data_ptr"), *version = PyUnicode_InternFromString("_version");
 };
 
 const Names &names() {
@@ -46,6 +46,17 @@ int64_t times_written(PyObject *tensor) {
     Py_XDECREF(version);
     PyErr_Clear();
     return times;
+}
+
+bool is_one_for_each_row(PyObject *tensor, PyObject *rows) {
+    PyObject *shape = PyObject_GetAttr(tensor, names().shape), *of_rows = PyObject_GetAttr(rows, names().shape);
+    bool is = shape && of_rows && PyTuple_Check(shape) && PyTuple_Check(of_rows) &&
+              PyTuple_GET_SIZE(shape) + 1 == PyTuple_GET_SIZE(of_rows);
+    for (Py_ssize_t i = 0; is && i < PyTuple_GET_SIZE(shape); i++)
+        is = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i)) == PyLong_AsLongLong(PyTuple_GET_ITEM(of_rows, i));
+    Py_XDECREF(shape);
+    Py_XDECREF(of_rows);
+    return is;
 }
 
 PyObject *Arguments::dtype_named(const char *name) {

@@ -37,6 +37,9 @@ void *data_ptr(PyObject *tensor);
 // How often torch wrote to a tensor; 0 for one that was made in inference mode, which does not count.
 int64_t times_written(PyObject *tensor);
 
+// Whether a tensor has the shape of another without its last dimension.
+bool is_one_for_each_row(PyObject *tensor, PyObject *rows);
+
 // The rows of a tensor.
 template <typename T>
 struct Rows {

@@ -1,6 +1,5 @@
 // The functions of the Python module that Memory itself uses; see module.cpp.
 #include <algorithm>
-#include <utility>
 
 #include "binding.h"
 #include "clock.h"
@@ -70,12 +69,15 @@ PyObject *margin_loss_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const auto margin = static_cast<float>(arguments.number());
     const Kept kept{arguments.tensor_or_null<int64_t>(2 * n), arguments.tensor_or_null<float>(n),
                     arguments.tensor_or_null<float>(n * memory.key_size)};
+    auto *mean = arguments.tensor<float>(1);
     if (!arguments.complete()) return nullptr;
     Loss loss{};
-    PyObject *done = compute([&] { loss = margin_loss(memory, asked, targets, mask, or_null(chains), margin, kept); });
+    PyObject *done = compute([&] {
+        loss = margin_loss(memory, asked, targets, mask, or_null(chains), margin, kept);
+        *mean = static_cast<float>(loss.sum / static_cast<double>(std::max<int64_t>(loss.count, 1)));
+    });
     Py_XDECREF(done);
-    return done ? Py_BuildValue("dLL", loss.sum, static_cast<long long>(loss.count), static_cast<long long>(loss.newest))
-                : nullptr;
+    return done ? Py_BuildValue("LL", static_cast<long long>(loss.count), static_cast<long long>(loss.newest)) : nullptr;
 }
 
 PyObject *margin_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count) {
@@ -116,8 +118,10 @@ PyObject *newest_(PyObject *, PyObject *const *given, Py_ssize_t count) {
 
 PyObject *are_ids_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
+    PyObject *tensor = count > 0 ? given[0] : nullptr;
     const auto ids = arguments.rows<int64_t>(1);
-    const int64_t n = arguments.integer(), at_least = arguments.integer();
+    PyObject *queries = arguments.object();
+    const int64_t at_least = arguments.integer();
     if (!arguments.complete()) {
         if (PyErr_ExceptionMatches(PyExc_ValueError)) {
             PyErr_Clear();
@@ -125,7 +129,9 @@ PyObject *are_ids_(PyObject *, PyObject *const *given, Py_ssize_t count) {
         }
         return nullptr;
     }
-    return PyBool_FromLong(ids.n == n && std::all_of(ids.at, ids.at + n, [&](int64_t id) { return id >= at_least; }));
+    const bool are = is_one_for_each_row(tensor, queries) &&
+                     std::all_of(ids.at, ids.at + ids.n, [&](int64_t id) { return id >= at_least; });
+    return PyErr_Occurred() ? nullptr : PyBool_FromLong(are);
 }
 
 PyObject *version_(PyObject *, PyObject *const *given, Py_ssize_t count) {
@@ -133,12 +139,13 @@ PyObject *version_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const auto memory = arguments.packed<Slots>();
     PyObject *buffers = arguments.object();
     if (!arguments.complete()) return nullptr;
-    const std::pair<const char *, const void *> tensors[] = {
-        {"keys", memory.keys}, {"values", memory.values}, {"sources", memory.sources}};
+    static PyObject *const names[] = {PyUnicode_InternFromString("keys"), PyUnicode_InternFromString("values"),
+                                      PyUnicode_InternFromString("sources")};
+    const void *const at[] = {memory.keys, memory.values, memory.sources};
     int64_t version = 0;
-    for (const auto &[name, at] : tensors) {
-        PyObject *tensor = PyDict_GetItemString(buffers, name);
-        if (!tensor || data_ptr(tensor) != at) return PyLong_FromLong(-1);
+    for (int i = 0; i < 3; i++) {
+        PyObject *tensor = PyDict_GetItemWithError(buffers, names[i]);
+        if (!tensor || data_ptr(tensor) != at[i]) return PyErr_Occurred() ? nullptr : PyLong_FromLong(-1);
         version += times_written(tensor);
     }
     return PyLong_FromLongLong(version);
@@ -181,12 +188,12 @@ PyMethodDef memory_methods[] = {
     function("normalise", normalise_, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."),
     function("recall", recall_, "Scores, sorts and weighs the slots that a search found; see recall.h."),
     function("recall_gradient", recall_gradient_, "The gradient of both; see recall.h."),
-    function("margin_loss", margin_loss_, "(sum, count, newest) of the loss; see margin.h."),
+    function("margin_loss", margin_loss_, "(count, newest) of the loss, and its mean; see margin.h."),
     function("margin_gradient", margin_gradient_, "The gradient of that; see margin.h."),
     function("link", change_chains<link>, "Puts slots at the heads of their values' chains; see newest.h."),
     function("unlink", change_chains<unlink>, "Takes slots out of their values' chains; see newest.h."),
     function("newest", newest_, "Finds the newest slot of each value; see newest.h."),
-    function("are_ids", are_ids_, "Whether this is a tensor of so many int64, none of them less than the last argument."),
+    function("are_ids", are_ids_, "Whether these are int64, one for each row of a tensor, and none less than a number."),
     function("version", version_, "How often torch wrote to a memory's tensors; -1 where they are not these."),
     function("update", update_, "(zeros, missed, touched, logged) of an update; see update.h."),
     {nullptr, nullptr, 0, nullptr},

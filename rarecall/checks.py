@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rarecall.native import extension
-
 
 def check_query(query: Tensor, shape: torch.Size, key_size: int) -> None:
     """Expects numbers of a floating type, (..., key_size); shape: the query's."""
@@ -30,9 +28,6 @@ def check_finite(bad: int) -> None:
 
 def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
     """Expects integers of this shape, none less than `at_least`."""
-    native = extension()
-    if native is not None and ids.shape == shape and native.are_ids(ids, shape.numel(), at_least):
-        return
     dtype = ids.dtype
     if dtype != torch.int64 and (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):
         raise TypeError(f"Got {name} of {dtype}; expected integers.")
@@ -45,9 +40,9 @@ def check_ids(name: str, ids: Tensor, shape: torch.Size, at_least: int) -> None:
         raise ValueError(f"Got {name} with {int(ids.min())} in it; expected {at_least} or greater.")
 
 
-def check_mask(mask: Tensor | None, shape: torch.Size) -> None:
-    """Expects booleans of this shape, or None."""
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
+def check_mask(mask: Tensor, shape: torch.Size) -> None:
+    """Expects booleans of this shape."""
+    if mask.dtype != torch.bool or mask.shape != shape:
         raise ValueError(
             f"Got a mask of {mask.dtype} and shape {tuple(mask.shape)}; expected torch.bool and {tuple(shape)}, True "
             "where a query takes part."

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import Slots, search_of, slots_of, tensors_of
+from rarecall.native import Slots, loaded, search_of, slots_of, tensors_of
 from rarecall.neighbours import Histories, neighbours
 from rarecall.newest import Chains
 from rarecall.recall import Recall
@@ -150,13 +150,11 @@ class Memory(nn.Module):
         """
         shape = query.shape
         check_query(query, shape, self.key_size)
-        device = query.device.type if slots_of(self) is None else "cpu"
-        if torch.is_autocast_enabled(device):
-            with torch.autocast(device, enabled=False):
+        if slots_of(self) is None and torch.is_autocast_enabled(query.device.type):
+            with torch.autocast(query.device.type, enabled=False):
                 return self.forward(query, exclude)
         if exclude is not None:
-            check_ids("exclude", exclude, shape[:-1], at_least=-1)
-            exclude = self._ids(exclude).contiguous()
+            exclude = self._ids("exclude", exclude, query, at_least=-1).contiguous()
         keys, _, _ = tensors_of(self)
         query = query if query.dtype == keys.dtype else query.to(keys.dtype)
         if len(shape) == 2:
@@ -182,17 +180,19 @@ class Memory(nn.Module):
             mask: (...,) bool, False where a query takes no part, such as padding.
         """
         self._check_recall(recall)
-        leading = recall.slots.shape[:-1]
-        check_ids("target", target, leading, at_least=0)
-        check_mask(mask, leading)
         native = slots_of(self) is not None and recall.similarities.dtype == torch.float32
+        target = self._ids("target", target, recall.slots, at_least=0)
+        mask = self._mask(mask, recall.slots)
         if not native and torch.is_autocast_enabled(recall.slots.device.type):
             with torch.autocast(recall.slots.device.type, enabled=False):
                 return self.loss(recall, target, mask)
-        mask = None if mask is None else mask.to(recall.slots.device)
-        of_recall = recall.similarities, recall.query, recall.values, recall.exclude
-        parts = _rows(leading, *of_recall, self._ids(target), mask)
-        return (native_rules if native else rules).margin_loss(*parts, self)
+        similarities, query, values, exclude = recall.similarities, recall.query, recall.values, recall.exclude
+        if query.dim() != 2:
+            similarities, query, values = _rows(similarities), _rows(query), _rows(values)
+            exclude, target, mask = _flat(exclude), _flat(target), _flat(mask)
+        margin_loss: Any = native_rules.margin_loss if native else rules.margin_loss
+        loss: Tensor = margin_loss(similarities, query, values, exclude, target, mask, self)
+        return loss
 
     @apart
     def update(
@@ -217,18 +217,19 @@ class Memory(nn.Module):
             generator: draws r; the global one by default.
         """
         self._check_recall(recall)
-        leading = recall.slots.shape[:-1]
-        check_ids("target", target, leading, at_least=0)
-        if source is not None:
-            check_ids("source", source, leading, at_least=-1)
-            source = self._ids(source)
-        check_mask(mask, leading)
-        parts = _rows(leading, recall.query, recall.slots, recall.values, self._ids(target), source)
-        if mask is not None:
-            mask = mask.to(self.values.device).reshape(-1)
-            parts = [None if part is None else part[mask] for part in parts]
         update: Any = rules.update if slots_of(self) is None else native_rules.update
-        touched = update(self, *parts, generator)
+        target = self._ids("target", target, recall.slots, at_least=0)
+        if source is not None:
+            source = self._ids("source", source, recall.slots, at_least=-1)
+        query, slots, values = recall.query, recall.slots, recall.values
+        if query.dim() != 2:
+            query, slots, values = _rows(query), _rows(slots), _rows(values)
+            target, source = _flat(target), _flat(source)
+        if mask is not None:
+            which = _flat(self._mask(mask, recall.slots))
+            query, slots, values, target = query[which], slots[which], values[which], target[which]
+            source = None if source is None else source[which]
+        touched = update(self, query, slots, values, target, source, generator)
         self.histories.version += 1
         search_of(self).updated(self, touched)
 
@@ -361,10 +362,20 @@ class Memory(nn.Module):
         self.histories.version += 1
         self.search.changed(self, slots)
 
-    def _ids(self, ids: Tensor) -> Tensor:
-        """As int64 where the memory is; `Tensor.to` takes its time to find out that it has nothing to do."""
+    def _ids(self, name: str, ids: Tensor, rows: Tensor, at_least: int) -> Tensor:
+        """As int64 where the memory is: one id for each row of (..., *), none less than `at_least`."""
+        if self.known_slots is not None and loaded().are_ids(ids, rows, at_least):
+            return ids
+        check_ids(name, ids, rows.shape[:-1], at_least)
         _, values, _ = tensors_of(self)
-        return ids if ids.dtype == torch.int64 and ids.device == values.device else ids.to(values)
+        return ids.to(values)
+
+    def _mask(self, mask: Tensor | None, rows: Tensor) -> Tensor | None:
+        """Where the memory is: one bool for each row of (..., *), or None."""
+        if mask is None:
+            return None
+        check_mask(mask, rows.shape[:-1])
+        return mask.to(rows.device)
 
     def _check_recall(self, recall: Recall) -> None:
         if recall.memory is not self:
@@ -392,11 +403,14 @@ class Memory(nn.Module):
         return self
 
 
-def _rows(leading: torch.Size, *tensors: Tensor | None) -> Sequence[Any]:
-    """Each (*leading, ...) as (n, ...), one row a query."""
-    if len(leading) == 1:
-        return tensors
-    return tuple(None if tensor is None else tensor.reshape(-1, *tensor.shape[len(leading) :]) for tensor in tensors)
+def _rows(tensor: Tensor) -> Tensor:
+    """(..., *) as (n, *), one row a query."""
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def _flat(tensor: Any) -> Any:
+    """(...,) as (n,), one number a query; None stays None."""
+    return None if tensor is None else tensor.reshape(-1)
 
 
 # The tensors of a state_dict that have one row a slot.

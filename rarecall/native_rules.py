@@ -49,13 +49,21 @@ def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory)
     return slots, similarities, values, weights
 
 
-def margin_loss(similarities: Tensor, units: Tensor, *others: Any) -> Tensor:
-    """See `rules.margin_loss`, whose arguments it has."""
-    if torch.is_grad_enabled() and (similarities.requires_grad or units.requires_grad):
-        with_gradient: Tensor = MarginLoss.apply(similarities, units, *others)
+def margin_loss(
+    similarities: Tensor,
+    units: Tensor,
+    values: Tensor,
+    exclude: Tensor | None,
+    target: Tensor,
+    mask: Tensor | None,
+    memory: Memory,
+) -> Tensor:
+    """See `rules.margin_loss`."""
+    if (similarities.requires_grad or units.requires_grad) and torch.is_grad_enabled():
+        with_gradient: Tensor = MarginLoss.apply(similarities, units, values, exclude, target, mask, memory)
         return with_gradient
-    total, count, _ = _margin_loss(similarities, units, *others)
-    return torch.scalar_tensor(total / count)
+    mean, _, _ = _margin_loss(similarities, units, values, exclude, target, mask, memory)
+    return mean
 
 
 class MarginLoss(torch.autograd.Function):
@@ -75,10 +83,10 @@ class MarginLoss(torch.autograd.Function):
         """The loss, a scalar."""
         (n, k), key_size = similarities.shape, memory.key_size
         kept = torch.empty(n, 2, dtype=torch.int64), torch.empty(n), torch.empty(n, key_size)
-        total, ctx.count, ctx.newest = _margin_loss(similarities, units, values, exclude, target, mask, memory, kept)
+        mean, ctx.count, ctx.newest = _margin_loss(similarities, units, values, exclude, target, mask, memory, kept)
         ctx.save_for_backward(*kept)
         ctx.shape = n, k, key_size
-        return torch.scalar_tensor(total / ctx.count)
+        return mean
 
     @staticmethod
     @once_differentiable
@@ -100,21 +108,34 @@ def _margin_loss(
     mask: Tensor | None,
     memory: Memory,
     kept: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None),
-) -> tuple[float, int, int]:
-    """The sum of the losses, of how many queries (but at least 1), and how many of these have no right neighbour.
+) -> tuple[Tensor, int, int]:
+    """The mean of the losses, of how many queries (but at least 1), and how many of these have no right neighbour.
 
     Args:
         kept: where to keep what the gradient needs, the fields of Kept in native/margin.h.
     """
-    native, slots, chains = loaded(), fields_of(memory), memory.known_chains
-    asked = (
-        *(memory.k, units.contiguous(), similarities.contiguous(), values.contiguous(), _contiguous(exclude)),
-        *(target.contiguous(), _contiguous(mask), memory.margin, *kept),
+    chains, mean = memory.known_chains, torch.empty(())
+    columns, slopes, positives = kept
+    count, newest = loaded().margin_loss(
+        fields_of(memory),
+        None if chains is None else chains.fields,
+        memory.k,
+        units.contiguous(),
+        similarities.contiguous(),
+        values.contiguous(),
+        _contiguous(exclude),
+        target.contiguous(),
+        _contiguous(mask),
+        memory.margin,
+        columns,
+        slopes,
+        positives,
+        mean,
     )
-    total, count, newest = native.margin_loss(slots, None if chains is None else chains.fields, *asked)
     if newest < 0:  # a query has no right neighbour, and there are no chains yet
-        total, count, newest = native.margin_loss(slots, memory.chains.fields, *asked)
-    return total, max(count, 1), newest
+        assert memory.chains
+        return _margin_loss(similarities, units, values, exclude, target, mask, memory, kept)
+    return mean, max(count, 1), newest
 
 
 def update(

@@ -8,13 +8,27 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks import workloads
 from benchmarks.peers import PEERS, Array, Peer, Setting, grid
 from benchmarks.settings import SETTING, Settings
-from benchmarks.stream import JUDGED, SETTLING, TURN, WANTED, TimedSearch, judge, nearest, recalls, steady, step
+from benchmarks.stream import (
+    JUDGED,
+    SETTLING,
+    TURN,
+    WANTED,
+    WARMUP,
+    TimedSearch,
+    judge,
+    nearest,
+    recalls,
+    steady,
+    step,
+    steps_of,
+)
 from benchmarks.timing import Stopwatch
 from rarecall import Memory
 from rarecall.search import AutoSearch
@@ -38,10 +52,10 @@ GRAPHS_UP_TO = 500_000
 
 
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
-    """One row for each workload, size, key size, k and batch; the peers are tuned once for all batches."""
+    """One row for each workload, size, key size, k and batch."""
     for name, size, key_size, k in product(settings.workloads, settings.sizes, settings.key_sizes, settings.ks):
-        steps = settings.steps + 2
-        many = JUDGED + SETTLING + sum(settings.batches) * steps
+        counts = {batch: steps_of(settings.steps, batch) + WARMUP for batch in settings.batches}
+        many = JUDGED + SETTLING + sum(batch * count for batch, count in counts.items())
         load = workloads.make(name, size, key_size, many, settings.seed)
         judged, near = load.queries[:JUDGED], nearest(load.keys, load.queries[:JUDGED], k)
         search = TimedSearch(key_size, size, recall=WANTED)
@@ -49,18 +63,24 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         ours = judge(memory, judged, near)
         # The same recall, but for what so few queries cannot tell.
         wanted = max(ours[0] - (ours[0] * (1 - ours[0]) / JUDGED) ** 0.5, WANTED)
-        peers, tried = {}, {}
+        best_of: dict[str, dict[int, tuple[Peer, Setting]]] = {}
+        tried = {}
         for peer in PEERS:
             if peer == "faiss IVF" or size <= GRAPHS_UP_TO:
-                peers[peer], tried[peer] = _tune(peer, load.keys.numpy(), k, settings, judged.numpy(), near, wanted)
+                best_of[peer], tried[peer] = _tune(peer, load.keys.numpy(), k, settings, judged.numpy(), near, wanted)
+        drawn = {peer: best.get(16, next(iter(best.values())))[0] for peer, best in best_of.items()}
         curves = [
             {"search": peer, **point}
-            for peer, index in {**peers, "auto": Ours(memory)}.items()
-            for point in _curve(index, load.keys.numpy(), judged.numpy(), near, _chosen(tried.get(peer)))
+            for peer, index in {**drawn, "auto": Ours(memory)}.items()
+            for point in _curve(index, load.keys.numpy(), judged.numpy(), near)
         ]
         begin = JUDGED + SETTLING
-        for batch in settings.batches:
-            watch = search.watch = Stopwatch(warmup=2)
+        for batch, steps in counts.items():
+            peers = {peer: best[batch][0] for peer, best in best_of.items()}
+            chosen = {peer: best[batch][1] for peer, best in best_of.items()}
+            for peer, index in peers.items():
+                index.set(chosen[peer]["effort"])
+            watch = search.watch = Stopwatch(warmup=WARMUP)
             for turn in range(0, steps, TURN):
                 changes = []
                 for _ in range(turn, min(turn + TURN, steps)):
@@ -91,14 +111,16 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                 "step": watch.ratio(both, ("recall", "loss", "update")),
                 "recall@1": ours[0],
                 "recall@k": ours[1],
-                "peer recall@1": tried[best]["chosen"]["recall@1"],
-                "peer recall@k": tried[best]["chosen"]["recall@k"],
+                "peer recall@1": chosen[best]["recall@1"],
+                "peer recall@k": chosen[best]["recall@k"],
                 "step_ms": watch.milliseconds("recall", "loss", "update"),
                 "search_ms": watch.milliseconds("search"),
                 "changed_ms": watch.milliseconds("changed"),
                 "peer_ms": times[best],
                 "peers_ms": times,
+                "chosen": chosen,
                 "probes": search.probes,
+                "wanted": wanted,
                 "tuning": tried,
                 "curves": curves,
             }
@@ -106,11 +128,10 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
 
 def _tune(
     name: str, keys: Array, k: int, settings: Settings, judged: Array, near: Tensor, wanted: float
-) -> tuple[Peer, dict[str, Any]]:
-    """The peer with the setting whose step is fastest among those that reach the wanted recall@1, and all of them."""
-    best: Peer | None = None
+) -> tuple[dict[int, tuple[Peer, Setting]], list[Setting]]:
+    """Of each batch the peer whose step is fastest of those that reach the wanted recall@1, and all that was tried."""
+    best: dict[int, tuple[Peer, Setting]] = {}
     tried: list[Setting] = []
-    chosen: Setting = {}
     for setting in grid(name, len(keys)):
         started = time.perf_counter()
         peer = PEERS[name](keys, k, settings.threads, setting)
@@ -120,14 +141,15 @@ def _tune(
             first, all_k = recalls(torch.from_numpy(peer.search(judged).astype("int64")), near)
             if first >= wanted or effort == peer.efforts[-1]:
                 break
-        took = _time(peer, keys, judged)
-        tried.append(
-            {**setting, "effort": effort, "recall@1": first, "recall@k": all_k, "ms": took * 1e3, "build_s": built}
-        )
-        if best is None or (first >= wanted and (took * 1e3 <= chosen["ms"] or chosen["recall@1"] < wanted)):
-            best, chosen = peer, tried[-1]
-    assert best is not None
-    return best, {"wanted": wanted, "chosen": chosen, "tried": tried}
+        times = {batch: _time(peer, keys, judged, batch) * 1e3 for batch in settings.batches}
+        tried.append({**setting, "effort": effort, "recall@1": first, "recall@k": all_k, "build_s": built, "ms": times})
+        for batch, took in times.items():
+            if batch in best:
+                other = best[batch][1]
+                if first < wanted or (other["recall@1"] >= wanted and other["ms"][batch] < took):
+                    continue
+            best[batch] = peer, tried[-1]
+    return best, tried
 
 
 class Ours:
@@ -157,28 +179,24 @@ class Ours:
         self.lists.change(self.memory, chosen)
 
 
-def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor, chosen: int | None) -> Iterator[dict[str, Any]]:
-    """Recall and the time of a step of 16 at each effort; then it is set to the chosen one."""
+def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor) -> Iterator[dict[str, Any]]:
+    """Recall and the time of a step of 16 at each effort."""
     for effort in peer.efforts:
         peer.set(effort)
         first, all_k = recalls(torch.from_numpy(peer.search(judged).astype("int64")), near)
-        yield {"effort": effort, "recall@1": first, "recall@k": all_k, "ms": _time(peer, keys, judged) * 1e3}
-    if chosen is not None:
-        peer.set(chosen)
+        yield {"effort": effort, "recall@1": first, "recall@k": all_k, "ms": _time(peer, keys, judged, 16) * 1e3}
 
 
-def _chosen(tried: dict[str, Any] | None) -> int | None:
-    return tried["chosen"]["effort"] if tried else None
-
-
-def _time(peer: Peer, keys: Array, judged: Array, batch: int = 16) -> float:
+def _time(peer: Peer, keys: Array, judged: Array, batch: int) -> float:
     """The median time of a step: a search and the update of as many slots, to the keys that they have."""
     times = []
-    for start in range(0, 20 * batch, batch):
-        slots = torch.randint(len(keys), (batch,), generator=torch.Generator().manual_seed(start)).unique().numpy()
+    for number in range(20):
+        rows = (np.arange(batch) + number * batch) % len(judged)
+        slots = torch.randint(len(keys), (batch,), generator=torch.Generator().manual_seed(number)).unique().numpy()
+        query, moved = judged[rows], keys[slots]
         started = time.perf_counter()
-        peer.search(judged[start : start + batch])
-        peer.update(slots, keys[slots])
+        peer.search(query)
+        peer.update(slots, moved)
         times.append(time.perf_counter() - started)
     return statistics.median(times)
 
@@ -186,4 +204,4 @@ def _time(peer: Peer, keys: Array, judged: Array, batch: int = 16) -> float:
 def steps(settings: Settings) -> int:
     """How many steps of progress a run has."""
     rows = product(settings.workloads, settings.sizes, settings.key_sizes, settings.ks, settings.batches)
-    return len(list(rows)) * (settings.steps + 2)
+    return sum(steps_of(settings.steps, batch) + WARMUP for *_, batch in rows)

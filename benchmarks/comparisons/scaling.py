@@ -10,7 +10,19 @@ import torch
 
 from benchmarks import workloads
 from benchmarks.settings import SETTING, Settings
-from benchmarks.stream import JUDGED, SETTLING, TURN, WANTED, TimedSearch, judge, nearest, steady, step
+from benchmarks.stream import (
+    JUDGED,
+    SETTLING,
+    TURN,
+    WANTED,
+    WARMUP,
+    TimedSearch,
+    judge,
+    nearest,
+    steady,
+    step,
+    steps_of,
+)
 from benchmarks.timing import Stopwatch
 
 TITLE = 'search="auto": time in a memory over the time in one of 500,000 keys'
@@ -30,8 +42,8 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
     """One row for each workload, size and batch, all sizes in turns."""
     sizes = sorted({MIDDLE, *(settings.sizes if len(settings.sizes) > 1 else SIZES)})
     for name, key_size, k in product(settings.workloads, settings.key_sizes, settings.ks):
-        steps = settings.steps + 2
-        many = JUDGED + SETTLING + sum(settings.batches) * steps
+        counts = {batch: steps_of(settings.steps, batch) + WARMUP for batch in settings.batches}
+        many = JUDGED + SETTLING + sum(batch * count for batch, count in counts.items())
         memories, recalls = {}, {}
         for size in sizes:
             load = workloads.make(name, size, key_size, many, settings.seed)
@@ -42,8 +54,8 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             load.keys = torch.empty(0, key_size)  # the memory has its own
             memories[size] = load, memory, search
         begin = JUDGED + SETTLING
-        for batch in settings.batches:
-            watches = {size: Stopwatch(warmup=2) for size in sizes}
+        for batch, steps in counts.items():
+            watches = {size: Stopwatch(warmup=WARMUP) for size in sizes}
             for turn in range(0, steps, TURN):
                 for size, (load, memory, search) in memories.items():
                     watch = search.watch = watches[size]
@@ -78,4 +90,4 @@ def steps(settings: Settings) -> int:
     """How many steps of progress a run has."""
     sizes = {MIDDLE, *(settings.sizes if len(settings.sizes) > 1 else SIZES)}
     rows = product(settings.workloads, sizes, settings.key_sizes, settings.ks, settings.batches)
-    return len(list(rows)) * (settings.steps + 2)
+    return sum(steps_of(settings.steps, batch) + WARMUP for *_, batch in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from rarecall import native_rules, rules
@@ -49,6 +50,9 @@ class Search(nn.Module):
             query: (n, key_size) normalised, without gradient.
             exclude: (n,) int64, or None, as above.
         """
+        if torch.is_autocast_enabled(query.device.type):
+            with torch.autocast(query.device.type, enabled=False):
+                return self.neighbours(memory, query, exclude)
         by = native_rules if usable(memory) else rules
         if query.shape[0] and len(memory):
             found = self(memory, query, memory.k, exclude)

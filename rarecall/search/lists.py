@@ -194,7 +194,7 @@ class Lists:
         near = self._near if by_update and self._near <= MOST_NEAR else 0
         query, exclude = (None, None) if self.last is None else self.last
         self.keys, self.probes = self._native.lists_change(
-            *(self._fields, slots.contiguous(), near, query, exclude, recall, torch.get_num_threads())
+            self._fields, slots.contiguous(), near, query, exclude, recall, torch.get_num_threads()
         )
         self.last = None
         self._near = 0
@@ -213,7 +213,17 @@ class Lists:
         near = self._near
         self._near = near + NEAR * n
         self._native.lists_recall(
-            *(self._fields, k, query, exclude, probes, inverse_temperature, torch.get_num_threads()),
-            *(near if self._near <= MOST_NEAR else -1, slots, similarities, values, weights),
+            self._fields,
+            k,
+            query,
+            exclude,
+            probes,
+            inverse_temperature,
+            torch.get_num_threads(),
+            near if self._near <= MOST_NEAR else -1,
+            slots,
+            similarities,
+            values,
+            weights,
         )
         return slots, similarities, values, weights
