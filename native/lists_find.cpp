@@ -96,6 +96,8 @@ void Finder::ask(const Lists &lists, const float *vector, int64_t excluded) {
     exclude = excluded;
     const float its_scale = quantise(vector, lists.key_size, lists.width, own_code.data());
     quantise_rest(vector, lists.key_size, lists.width, own_code.data(), its_scale, own_rest.data());
+    whole.resize(lists.width);
+    for (int64_t i = 0; i < lists.width; i++) whole[i] = static_cast<int16_t>(256 * own_code[i] + own_rest[i]);
     ask(own_code.data(), its_scale);
 }
 
@@ -261,6 +263,7 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         if (held >= k || count >= n) break;
     }
     collect(lists, ranks);
+    all_whole = held <= 2 * k;
     wanted = std::max<int64_t>({2 * k, SCORED, held / SCORED_SHARE});
     // What is read first is on its way from now on, for all queries of a thread.
     for (const auto &[block, rows] : pieces) {
@@ -268,6 +271,10 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         if (are_few()) {
             prefetch(lists.at.codes + first * lists.width, rows * lists.width);
             prefetch(lists.at.scales + first, rows * sizeof(float));
+            if (!all_whole) continue;
+            prefetch(lists.rests + first * lists.width, rows * lists.width);
+            prefetch(lists.slots + first, rows * sizeof(int32_t));
+            prefetch(lists.held + first, rows * sizeof(int64_t));
         } else {
             prefetch(lists.at.signs + first * lists.bits / 8, BLOCK * lists.bits / 8);
         }
@@ -275,12 +282,20 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
 }
 
 Ranking &Finder::read(const Lists &lists, int k) {
-    score_keys(lists);
+    if (all_whole)
+        take_all();
+    else
+        score_keys(lists);
     drop_excluded(lists);
-    choose(k);
-    score_rests(lists);
-    ranking.clear();
-    for (size_t i = 0; i < places.size(); i++) ranking.add(similarities[i], lists.slots[places[i]], lists.held[places[i]]);
+    if (!all_whole) choose(k);
+    score_wholes(lists);
+    const auto n = static_cast<int64_t>(places.size());
+    ranking.resize(n);
+    std::copy(similarities.begin(), similarities.end(), ranking.similarities.begin());
+    for (int64_t i = 0; i < n; i++) {
+        ranking.slots[i] = lists.slots[places[i]];
+        ranking.values[i] = lists.held[places[i]];
+    }
     return ranking;
 }
 
@@ -305,23 +320,22 @@ void Finder::choose(int k) {
     similarities.resize(kept);
 }
 
-// Adds what the rests of the query and of the keys say.
-void Finder::score_rests(const Lists &lists) {
+// Scores what is in `places` by codes and rests.
+void Finder::score_wholes(const Lists &lists) {
     const auto n = static_cast<int64_t>(places.size());
-    for (const int32_t place : places) {
-        prefetch(lists.rests + place * lists.width, lists.width);
-        __builtin_prefetch(lists.slots + place);
-        __builtin_prefetch(lists.held + place);
-    }
-    dots.resize(3 * (n + 3));
-    int32_t *const of_query = dots.data(), *const of_keys = of_query + n + 3, *const of_both = of_keys + n + 3;
-    kernels::dots(own_rest.data(), lists.at.codes, places.data(), n, lists.width, of_query);
-    kernels::dots(code, lists.rests, places.data(), n, lists.width, of_keys);
-    kernels::dots(own_rest.data(), lists.rests, places.data(), n, lists.width, of_both);
-    for (int64_t i = 0; i < n; i++) {
-        const float of_rests = static_cast<float>(of_query[i] + of_keys[i]) + static_cast<float>(of_both[i]) / 256;
-        similarities[i] += of_rests * (lists.at.scales[places[i]] * scale / 256);
-    }
+    if (!all_whole)
+        for (const int32_t place : places) {
+            prefetch(lists.rests + place * lists.width, lists.width);
+            __builtin_prefetch(lists.slots + place);
+            __builtin_prefetch(lists.held + place);
+        }
+    int shift = 0;
+    while (int64_t{2} << shift < lists.width) shift++;
+    dots.resize(n + 3);
+    similarities.resize(n);
+    kernels::whole_dots(whole.data(), lists.at.codes, lists.rests, places.data(), n, lists.width, shift, dots.data());
+    const float unit = scale * static_cast<float>(1 << shift) / 65536;
+    for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (lists.at.scales[places[i]] * unit);
 }
 
 int Finder::rank(const Lists &lists) {
@@ -389,22 +403,26 @@ void Finder::score_keys(const Lists &lists) {
     score_places(lists, lists.at);
 }
 
+// Puts all that is in `pieces` into `places`.
+void Finder::take_all() {
+    places.resize(held);
+    int32_t *next = places.data();
+    for (const auto &[block, rows] : pieces) {
+        std::iota(next, next + rows, block * BLOCK);
+        next += rows;
+    }
+}
+
 void Finder::score_all(const Lists &lists) {
     const int64_t width = lists.width;
-    places.resize(held);
+    take_all();
     similarities.resize(held);
     dots.resize(BLOCK + 3);
     int64_t start = 0;
     for (const auto &[block, rows] : pieces) {
         const int64_t place = static_cast<int64_t>(block) * BLOCK;
-        if (held < wanted) {  // then this is read next of most of them
-            prefetch(lists.rests + place * width, rows * width);
-            prefetch(lists.slots + place, rows * sizeof(int32_t));
-            prefetch(lists.held + place, rows * sizeof(int64_t));
-        }
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
-        std::iota(&places[start], &places[start] + rows, block * BLOCK);
         start += rows;
     }
 }

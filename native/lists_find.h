@@ -78,8 +78,10 @@ private:
     const int8_t *code = nullptr;
     float scale = 0;
     std::vector<int8_t> own_code, own_rest;
+    std::vector<int16_t> whole;  // 256 * code + rest
     std::vector<Piece> pieces;  // to be read
     int64_t held = 0;           // keys in them
+    bool all_whole = false;     // whether all of these are to be scored by codes and rests
     int64_t wanted = 0;         // about how many of these are to be scored by their codes, where there are many
     std::vector<uint8_t> to_centres, to_keys;  // distances
     // What to_centres is of: all centres, or these blocks of them, or these blocks of regions.
@@ -100,6 +102,7 @@ private:
     int32_t met_list(const Lists &, int32_t place) const;
     void collect(const Lists &, int64_t ranks);
     void meet_pieces(const Lists &, const uint8_t *signs, std::vector<uint8_t> &distances);
+    void take_all();
     bool are_few() const { return held <= 2 * wanted; }
     void score_keys(const Lists &);
     void score_all(const Lists &);
@@ -107,7 +110,7 @@ private:
     void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted, int64_t sample);
     void drop_excluded(const Lists &);
     void choose(int k);
-    void score_rests(const Lists &);
+    void score_wholes(const Lists &);
 };
 
 // TILE for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not

@@ -103,6 +103,17 @@ inline void dots_plain(const int8_t *query, const int8_t *codes, const int32_t *
     }
 }
 
+inline void whole_dots_plain(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids, int64_t n,
+                             int64_t width, int shift, int32_t *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const int8_t *code = row(codes, ids, i, width), *rest = row(rests, ids, i, width);
+        int32_t sum = 0;
+        for (int64_t j = 0; j < width; j += 2)
+            sum += (query[j] * (256 * code[j] + rest[j]) + query[j + 1] * (256 * code[j + 1] + rest[j + 1])) >> shift;
+        out[i] = sum;
+    }
+}
+
 inline void distances_plain(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
                             uint8_t *const *out) {
     for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
@@ -157,19 +168,21 @@ TARGET_AVX2 inline __m256i dot_avx2(const int8_t *query, const int8_t *code, int
     return sum;
 }
 
+// The sum of each.
+TARGET_AVX2 inline __m128i sums_avx2(const __m256i (&of)[4]) {
+    const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(of[0], of[1]), _mm256_hadd_epi32(of[2], of[3]));
+    return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+}
+
 template <int64_t WIDTH>
 TARGET_AVX2 inline void dots_avx2_of(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n,
                                      int64_t any_width, int32_t *out) {
     const int64_t width = WIDTH ? WIDTH : any_width;
     for (int64_t i = 0; i < n; i += 4) {
-        // Past the end, the last row once more.
-        const __m256i a = _mm256_hadd_epi32(dot_avx2(query, row(codes, ids, i, width), width),
-                                            dot_avx2(query, row(codes, ids, std::min(i + 1, n - 1), width), width));
-        const __m256i b = _mm256_hadd_epi32(dot_avx2(query, row(codes, ids, std::min(i + 2, n - 1), width), width),
-                                            dot_avx2(query, row(codes, ids, std::min(i + 3, n - 1), width), width));
-        const __m256i s = _mm256_hadd_epi32(a, b);
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i),
-                         _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1)));
+        __m256i sums[4];
+        for (int64_t j = 0; j < 4; j++)  // past the end, the last row once more
+            sums[j] = dot_avx2(query, row(codes, ids, std::min(i + j, n - 1), width), width);
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
     }
 }
 
@@ -180,6 +193,44 @@ TARGET_AVX2 inline void dots_avx2(const int8_t *query, const int8_t *codes, cons
         case 128: return dots_avx2_of<128>(query, codes, ids, n, width, out);
         case 256: return dots_avx2_of<256>(query, codes, ids, n, width, out);
         default: return dots_avx2_of<0>(query, codes, ids, n, width, out);
+    }
+}
+
+TARGET_AVX2 inline __m256i whole_dot_avx2(const int16_t *query, const int8_t *code, const int8_t *rest, int64_t width,
+                                          __m128i shift) {
+    __m256i sum = _mm256_setzero_si256();
+    for (int64_t i = 0; i < width; i += 16) {
+        const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(query + i));
+        const __m256i c = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(code + i)));
+        const __m256i r = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(rest + i)));
+        const __m256i whole = _mm256_add_epi16(_mm256_slli_epi16(c, 8), r);
+        sum = _mm256_add_epi32(sum, _mm256_sra_epi32(_mm256_madd_epi16(q, whole), shift));
+    }
+    return sum;
+}
+
+template <int64_t WIDTH>
+TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids,
+                                           int64_t n, int64_t any_width, int any_shift, int32_t *out) {
+    const int64_t width = WIDTH ? WIDTH : any_width;
+    const __m128i shift = _mm_cvtsi32_si128(any_shift);
+    for (int64_t i = 0; i < n; i += 4) {
+        __m256i sums[4];
+        for (int64_t j = 0; j < 4; j++) {
+            const int64_t at = std::min(i + j, n - 1);  // past the end, the last row once more
+            sums[j] = whole_dot_avx2(query, row(codes, ids, at, width), row(rests, ids, at, width), width, shift);
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
+    }
+}
+
+TARGET_AVX2 inline void whole_dots_avx2(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids,
+                                        int64_t n, int64_t width, int shift, int32_t *out) {
+    switch (width) {
+        case 64: return whole_dots_avx2_of<64>(query, codes, rests, ids, n, width, shift, out);
+        case 128: return whole_dots_avx2_of<128>(query, codes, rests, ids, n, width, shift, out);
+        case 256: return whole_dots_avx2_of<256>(query, codes, rests, ids, n, width, shift, out);
+        default: return whole_dots_avx2_of<0>(query, codes, rests, ids, n, width, shift, out);
     }
 }
 
@@ -372,6 +423,13 @@ inline int64_t count(const uint8_t *distance, int64_t groups, int64_t step, int 
 // out[i]: the inner product of the query's code with that of row ids[i], or i where ids is null. out has room for 3 more.
 inline void dots(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
     PICK(dots, dots_plain, query, codes, ids, n, width, out);
+}
+
+// The same of the query, 256 * code + rest, with 256 * code + rest of these rows: the products in pairs, each less its last
+// `shift` bits, so many that the sum fits.
+inline void whole_dots(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids, int64_t n,
+                       int64_t width, int shift, int32_t *out) {
+    PICK(whole_dots, whole_dots_plain, query, codes, rests, ids, n, width, shift, out);
 }
 
 // out[i] = dots[i] * scales[i] * scale
