@@ -25,6 +25,9 @@ constexpr int64_t HALF_SAMPLE = 128;  // the same by half of their sign codes, o
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
+// Of what is read from beginning to end, the CPU by itself fetches what comes after the first lines.
+void prefetch_start(const void *start, int64_t bytes) { prefetch(start, std::min<int64_t>(bytes, 512)); }
+
 int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
 
 int64_t shortlist(const Lists &lists, int64_t count) {
@@ -70,7 +73,6 @@ void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code,
 
 void Costs::set(const Lists &lists, const int8_t *code) {
     rotated.resize(std::max(lists.bits, 2 * lists.width));
-    costs.resize(lists.bits * 4);
     kernels::rotate(code, lists.width, lists.bits, rotated.data());
     int64_t total = 0;
     for (int64_t i = 0; i < lists.bits; i++) total += std::abs(rotated[i]);
@@ -108,6 +110,11 @@ void Finder::ask(const int8_t *of, float its_scale) {
 
 void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t count) {
     for (int i = 0; i < n; i++) asked[i].costs.set(lists, asked[i].code);
+    meet(lists, asked, n, count);
+    for (int i = 0; i < n; i++) asked[i].pick_centres(lists, count);
+}
+
+void Finder::meet(const Lists &lists, Finder *asked, int n, int64_t count) {
     if (!are_many(lists)) return meet_all(lists, asked, n);
     const int64_t centres = lists.counts[LISTS], least = shortlist(lists, count);
     const int64_t in_regions = std::max(least, centres * std::max(count, FEW) / (FEW * FEW_SHARE));
@@ -122,7 +129,7 @@ void Finder::meet_all(const Lists &lists, Finder *asked, int n) {
     for (int i = 0; i < n; i++) {
         asked[i].what = Met::all;
         asked[i].to_centres.resize(blocks * BLOCK);
-        costs[i] = asked[i].costs.costs.data();
+        costs[i] = asked[i].costs.costs;
         out[i] = asked[i].to_centres.data();
     }
     kernels::distances(costs, n, lists.centres.signs, blocks, lists.bits / 4, out);
@@ -139,7 +146,7 @@ void Finder::meet_near_blocks(const Lists &lists, Finder *asked, int n, int64_t 
     for (int i = 0; i < n; i++) {
         asked[i].what = Met::blocks;
         asked[i].to_centres.resize(blocks * BLOCK);
-        costs[i] = asked[i].costs.costs.data();
+        costs[i] = asked[i].costs.costs;
         out[i] = asked[i].to_centres.data();
     }
     // How near the nearest are by half of their codes, by a sample of all blocks but the last, which may not be full.
@@ -215,7 +222,8 @@ int32_t Finder::met_list(const Lists &lists, int32_t place) const {
     return what == Met::blocks ? among : lists.regions.members[among];
 }
 
-void Finder::nearest_lists(const Lists &lists, int64_t count) {
+// Puts into `places` the lists whose centres are to be scored, to find the `count` nearest. They are on their way then.
+void Finder::pick_centres(const Lists &lists, int64_t count) {
     const int64_t n = lists.counts[LISTS], wanted = shortlist(lists, count);
     places.clear();
     if (n > 2 * wanted) {
@@ -228,6 +236,10 @@ void Finder::nearest_lists(const Lists &lists, int64_t count) {
         places.resize(n);
         std::iota(places.begin(), places.end(), 0);
     }
+    prefetch_places(lists, lists.centres);
+}
+
+void Finder::nearest_lists(const Lists &lists, int64_t count) {
     score_places(lists, lists.centres);
     const auto found = static_cast<int64_t>(places.size());
     order.resize(found);
@@ -240,6 +252,7 @@ void Finder::nearest_lists(const Lists &lists, int64_t count) {
 
 int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some) {
     places = some;
+    prefetch_places(lists, lists.centres);
     score_places(lists, lists.centres);
     return places[std::max_element(similarities.begin(), similarities.end()) - similarities.begin()];
 }
@@ -252,7 +265,7 @@ int64_t Finder::lists_for(const Lists &lists, int k, int64_t probes) {
 void Finder::find(const Lists &lists, int k, int64_t probes) {
     const int64_t n = lists.counts[LISTS];
     int64_t ranks = 0;
-    for (int64_t count = lists_for(lists, k, probes);; count = n) {  // where these are not enough, all
+    for (int64_t count = lists_for(lists, k, probes);; count = n) {
         nearest_lists(lists, count);
         const auto found = static_cast<int64_t>(order.size());
         for (const auto &list : order) {
@@ -261,6 +274,7 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         }
         for (held = ranks = 0; ranks < found && (ranks < probes || held < k); ranks++) held += lists.length[order[ranks].id];
         if (held >= k || count >= n) break;
+        pick_centres(lists, n);  // these are not enough
     }
     collect(lists, ranks);
     all_whole = held <= 2 * k;
@@ -269,10 +283,10 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
     for (const auto &[block, rows] : pieces) {
         const int64_t first = static_cast<int64_t>(block) * BLOCK;
         if (are_few()) {
-            prefetch(lists.at.codes + first * lists.width, rows * lists.width);
+            prefetch_start(lists.at.codes + first * lists.width, rows * lists.width);
             prefetch(lists.at.scales + first, rows * sizeof(float));
             if (!all_whole) continue;
-            prefetch(lists.rests + first * lists.width, rows * lists.width);
+            prefetch_start(lists.rests + first * lists.width, rows * lists.width);
             prefetch(lists.slots + first, rows * sizeof(int32_t));
             prefetch(lists.held + first, rows * sizeof(int64_t));
         } else {
@@ -359,7 +373,7 @@ int Finder::rank(const Lists &lists) {
     const int64_t n = lists.counts[LISTS];
     int64_t missed = 0;
     for (int64_t count = FIRST;; missed = count, count *= 2) {
-        if (missed) meet_centres(lists, this, 1, count);
+        meet_centres(lists, this, 1, count);
         nearest_lists(lists, std::min(count, n));
         for (size_t i = 0; i < order.size(); i++)
             if (order[i].id == list) return static_cast<int>(std::max<int64_t>(i, missed) + 1);
@@ -384,7 +398,7 @@ void Finder::collect(const Lists &lists, int64_t ranks) {
 void Finder::meet_pieces(const Lists &lists, const uint8_t *signs, std::vector<uint8_t> &distances) {
     const int64_t bytes = BLOCK * lists.bits / 8;
     distances.resize(pieces.size() * BLOCK);
-    const uint8_t *const own_costs = costs.costs.data();
+    const uint8_t *const own_costs = costs.costs;
     for (size_t i = 0; i < pieces.size(); i++) {
         if (i + AHEAD < pieces.size()) prefetch(signs + pieces[i + AHEAD].block * bytes, bytes);
         uint8_t *here = &distances[i * BLOCK];
@@ -400,6 +414,7 @@ void Finder::score_keys(const Lists &lists) {
     meet_pieces(lists, lists.at.signs, to_keys);
     nearest_codes(to_keys.data(), static_cast<int64_t>(pieces.size()), wanted, SAMPLE);
     for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
+    prefetch_places(lists, lists.at);
     score_places(lists, lists.at);
 }
 
@@ -438,13 +453,16 @@ void Finder::nearest_codes(const uint8_t *distance, int64_t blocks, int64_t want
     places.assign(room.begin(), room.begin() + kernels::within(distance, n, limit, room.data()));
 }
 
-// Scores what is in `places`.
-void Finder::score_places(const Lists &lists, const Codes &at) {
-    const auto n = static_cast<int64_t>(places.size());
+void Finder::prefetch_places(const Lists &lists, const Codes &at) const {
     for (const int32_t place : places) {
         prefetch(at.codes + place * lists.width, lists.width);
         __builtin_prefetch(at.scales + place);
     }
+}
+
+// Scores what is in `places`.
+void Finder::score_places(const Lists &lists, const Codes &at) {
+    const auto n = static_cast<int64_t>(places.size());
     dots.resize(n + 3);
     similarities.resize(n);
     kernels::dots(code, at.codes, places.data(), n, lists.width, dots.data());

@@ -180,6 +180,7 @@ TARGET_AVX2 inline void dots_avx2_of(const int8_t *query, const int8_t *codes, c
     const int64_t width = WIDTH ? WIDTH : any_width;
     for (int64_t i = 0; i < n; i += 4) {
         __m256i sums[4];
+#pragma GCC unroll 4
         for (int64_t j = 0; j < 4; j++)  // past the end, the last row once more
             sums[j] = dot_avx2(query, row(codes, ids, std::min(i + j, n - 1), width), width);
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
@@ -199,12 +200,17 @@ TARGET_AVX2 inline void dots_avx2(const int8_t *query, const int8_t *codes, cons
 TARGET_AVX2 inline __m256i whole_dot_avx2(const int16_t *query, const int8_t *code, const int8_t *rest, int64_t width,
                                           __m128i shift) {
     __m256i sum = _mm256_setzero_si256();
-    for (int64_t i = 0; i < width; i += 16) {
-        const __m256i q = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(query + i));
-        const __m256i c = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(code + i)));
-        const __m256i r = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(rest + i)));
-        const __m256i whole = _mm256_add_epi16(_mm256_slli_epi16(c, 8), r);
-        sum = _mm256_add_epi32(sum, _mm256_sra_epi32(_mm256_madd_epi16(q, whole), shift));
+    for (int64_t i = 0; i < width; i += 32) {
+        const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(code + i));
+        const __m256i r = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(rest + i));
+        const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(query + i));
+        const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(query + i + 16));
+        // A rest below 0, taken as the lower byte of a number, is 256 more.
+        const __m256i upper = _mm256_add_epi8(c, _mm256_cmpgt_epi8(_mm256_setzero_si256(), r));
+        // The numbers 0 to 7 and 16 to 23, then 8 to 15 and 24 to 31.
+        const __m256i a = _mm256_madd_epi16(_mm256_unpacklo_epi8(r, upper), _mm256_permute2x128_si256(first, second, 0x20));
+        const __m256i b = _mm256_madd_epi16(_mm256_unpackhi_epi8(r, upper), _mm256_permute2x128_si256(first, second, 0x31));
+        sum = _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_sra_epi32(a, shift), _mm256_sra_epi32(b, shift)));
     }
     return sum;
 }

@@ -22,34 +22,46 @@ inline void prefetch(const float *key, int key_size) {
     for (int i = 0; i < key_size; i += 16) __builtin_prefetch(key + i);
 }
 
-// e^x for x at most 0, to about 1e-7 of it: 2^whole * e^rest, by a polynomial. Without branches, for compilers to do several
-// at once.
+// e^x for x at most 0, to about 1e-7 of it, but not less than e^-87: 2^whole * e^rest, by a polynomial. Compilers do several
+// at once, where no floats are compared.
 inline float exp_of(float x) {
-    constexpr float least = -87.0f;         // below, 0
-    constexpr float rounding = 12582912.0f;  // 1.5 * 2^23: a number that is added to it is rounded
-    const float limited = x < least ? least : x;
-    const float shifted = limited * 1.44269504f + rounding, whole = shifted - rounding;
-    const float rest = (limited - whole * 0.693359375f) - whole * -2.12194440e-4f;  // ln 2 in two parts, the first short
+    constexpr uint32_t least = 0xC2AE0000u;  // the bits of -87; those of numbers below are more
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits = std::min(bits, least);
+    std::memcpy(&x, &bits, sizeof x);
+    constexpr float rounding = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded, and its last bits say to what
+    const float shifted = x * 1.44269504f + rounding, whole = shifted - rounding;
+    const float rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;  // ln 2 in two parts: the first product is exact
     float sum = 1.9875691500e-4f;
-    for (const float next : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f, 1.0f, 1.0f})
-        sum = sum * rest + next;
-    int32_t bits, doublings;
+    sum = sum * rest + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * rest + 1.0f;
+    sum = sum * rest + 1.0f;
+    uint32_t doublings;
     std::memcpy(&doublings, &shifted, sizeof doublings);
     std::memcpy(&bits, &sum, sizeof bits);
-    bits = static_cast<int32_t>(static_cast<uint32_t>(bits) + (static_cast<uint32_t>(doublings) << 23));
+    bits += doublings << 23;
     std::memcpy(&sum, &bits, sizeof sum);
-    return x < least ? 0.0f : sum;
+    return sum;
 }
 
 // Of n similarities, the nearest first.
-void softmax(const float *similarities, int64_t n, float inverse_temperature, float *weights) {
+void softmax(const float *__restrict similarities, int64_t n, float inverse_temperature, float *__restrict weights) {
     constexpr int LANES = 8;  // sums side by side: one alone would wait for itself
-    float sums[LANES] = {};
-    for (int64_t i = 0; i < n; i++) weights[i] = exp_of(inverse_temperature * (similarities[i] - similarities[0]));
-    for (int64_t i = 0; i < n; i++) sums[i % LANES] += weights[i];
-    float sum = 0;
+    float sums[LANES] = {}, sum = 0;
+    const float nearest = n > 0 ? similarities[0] : 0;
+    for (int64_t i = 0; i < n; i++) weights[i] = exp_of(inverse_temperature * (similarities[i] - nearest));
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) sums[lane] += weights[i + lane];
+    for (; i < n; i++) sum += weights[i];
     for (const float each : sums) sum += each;
-    for (int64_t i = 0; i < n; i++) weights[i] *= 1 / sum;
+    const float inverse = 1 / sum;
+    for (i = 0; i < n; i++) weights[i] *= inverse;
 }
 
 }  // namespace
