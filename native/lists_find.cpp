@@ -19,16 +19,13 @@ constexpr int64_t WHOLE_MET = 2;
 constexpr int64_t FEW = 32, FEW_SHARE = 32;
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;
 constexpr int64_t ALL_SCORED = 4096;
-constexpr int BINS = 1024;            // of the histogram that finds the k best
 constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
 constexpr int64_t HALF_SAMPLE = 128;  // the same by half of their sign codes, of which fewer are wanted
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
 // Of what is read from beginning to end, the CPU by itself fetches what comes after the first lines.
-void prefetch_start(const void *start, int64_t bytes) { prefetch(start, std::min<int64_t>(bytes, 512)); }
-
-int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
+void prefetch_start(const void *start, int64_t bytes) { prefetch(start, std::min<int64_t>(bytes, 256)); }
 
 int64_t shortlist(const Lists &lists, int64_t count) {
     return std::max({4 * count, SHORTLIST, lists.counts[LISTS] / SHORTLIST_SHARE});
@@ -48,7 +45,7 @@ int limit_of(const uint8_t *distance, int64_t blocks, int64_t step, double wante
     return limit;
 }
 
-int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
+int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + std::copysign(0.5f, x))); }
 
 }  // namespace
 
@@ -74,21 +71,29 @@ void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code,
 void Costs::set(const Lists &lists, const int8_t *code) {
     rotated.resize(std::max(lists.bits, 2 * lists.width));
     kernels::rotate(code, lists.width, lists.bits, rotated.data());
-    int64_t total = 0;
+    int32_t total = 0;
     for (int64_t i = 0; i < lists.bits; i++) total += std::abs(rotated[i]);
     // A code that is neither near nor far costs half of the total; less must not be cut off at 255.
-    const float factor = (lists.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max<int64_t>(total, 1));
+    const float factor = (lists.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max(total, 1));
     for (int64_t i = 0; i < lists.bits; i++)
-        rotated[i] = static_cast<int32_t>(std::min(std::max(static_cast<float>(rotated[i]) * factor, -15.0f), 15.0f));
+        rotated[i] = std::min(std::max(static_cast<int32_t>(static_cast<float>(rotated[i]) * factor), -15), 15);
+    // Which of the four bits are there, of each of 16 nibbles.
+    static constexpr uint8_t THERE[4][16] = {{0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255},
+                                             {0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255},
+                                             {0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255},
+                                             {0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255}};
     for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
-        const int32_t *x = &rotated[4 * nibble];
-        // Of its lower and its upper two bits; a bit is 1 where the code's number is positive.
-        uint8_t pairs[2][4];
-        for (int half = 0; half < 2; half++)
-            for (int bits = 0; bits < 4; bits++)
-                pairs[half][bits] = static_cast<uint8_t>(std::max(bits & 1 ? -x[2 * half] : x[2 * half], 0) +
-                                                         std::max(bits & 2 ? -x[2 * half + 1] : x[2 * half + 1], 0));
-        for (int bits = 0; bits < 16; bits++) costs[16 * nibble + bits] = pairs[0][bits & 3] + pairs[1][bits >> 2];
+        uint8_t x[4], none = 0, here[16];
+        for (int i = 0; i < 4; i++) {
+            x[i] = static_cast<uint8_t>(rotated[4 * nibble + i]);
+            none += static_cast<uint8_t>(std::max(rotated[4 * nibble + i], 0));
+        }
+        // A bit is 1 where the code's number is positive: without any, all positive numbers are paid for; one that is there
+        // takes that back, or is to be paid for.
+        for (int bits = 0; bits < 16; bits++)
+            here[bits] = static_cast<uint8_t>(none - (x[0] & THERE[0][bits]) - (x[1] & THERE[1][bits]) -
+                                              (x[2] & THERE[2][bits]) - (x[3] & THERE[3][bits]));
+        std::memcpy(costs + 16 * nibble, here, 16);
     }
 }
 
@@ -215,9 +220,8 @@ int Finder::near_axes(const Lists &lists, int64_t wanted) {
     }
 }
 
-// The list that stands at this place of what was met.
+// The list that stands at this place of the blocks that were met.
 int32_t Finder::met_list(const Lists &lists, int32_t place) const {
-    if (what == Met::all) return place;
     const int32_t among = met[place / BLOCK] * BLOCK + place % BLOCK;
     return what == Met::blocks ? among : lists.regions.members[among];
 }
@@ -230,7 +234,8 @@ void Finder::pick_centres(const Lists &lists, int64_t count) {
         const int64_t blocks = what == Met::all ? (n + BLOCK - 1) / BLOCK : static_cast<int64_t>(met.size());
         // Of regions all blocks: what a sample says would depend on where in them lists stand.
         nearest_codes(to_centres.data(), blocks, wanted, what == Met::regions ? blocks : SAMPLE);
-        for (auto &place : places) place = met_list(lists, place);
+        if (what != Met::all)
+            for (auto &place : places) place = met_list(lists, place);
     }
     if (places.empty()) {  // there are few, or all are as far as can be
         places.resize(n);
@@ -241,13 +246,11 @@ void Finder::pick_centres(const Lists &lists, int64_t count) {
 
 void Finder::nearest_lists(const Lists &lists, int64_t count) {
     score_places(lists, lists.centres);
-    const auto found = static_cast<int64_t>(places.size());
-    order.resize(found);
-    for (int64_t i = 0; i < found; i++) order[i] = {similarities[i], places[i]};
-    count = std::min(count, found);
-    std::nth_element(order.begin(), order.begin() + count, order.end());
-    order.resize(count);
+    choose(count);
+    order.resize(places.size());
+    for (size_t i = 0; i < places.size(); i++) order[i] = {similarities[i], places[i]};
     std::sort(order.begin(), order.end());
+    if (static_cast<int64_t>(order.size()) > count) order.resize(count);
 }
 
 int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some) {
@@ -313,22 +316,30 @@ Ranking &Finder::read(const Lists &lists, int k) {
     return ranking;
 }
 
-// Keeps the k best of what was scored; of those that are as good as the last of them, to a bin of a histogram, any.
-void Finder::choose(int k) {
-    const int n = static_cast<int>(places.size());
-    if (n <= k) return;
-    bins.assign(BINS, 0);
-    for (const float s : similarities) bins[bin_of(s)]++;
-    int last = BINS - 1, above = 0;
-    while (above + bins[last] < k) above += bins[last--];
-    int kept = 0, of_last = k - above;
-    for (int i = 0; i < n; i++) {  // without branches: which way they go is a matter of chance
-        const int bin = bin_of(similarities[i]);
-        const bool is_last = bin == last && of_last > 0;
+// Keeps the `count` best of what was scored, and those that are as good as the last of them, to a bin of a histogram.
+void Finder::choose(int64_t count) {
+    constexpr int BINS = 256;
+    const auto n = static_cast<int64_t>(places.size());
+    if (n <= count) return;
+    if (static_cast<int64_t>(room.size()) < n) room.resize(n);
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        room[i] = static_cast<int32_t>(similarities[i] * (1 << 24));
+        least = std::min(least, room[i]);
+        most = std::max(most, room[i]);
+    }
+    auto below = [&](int32_t similarity) { return static_cast<uint32_t>(most) - static_cast<uint32_t>(similarity); };
+    int shift = 0;
+    while (below(least) >> shift >= BINS) shift++;
+    int32_t in[BINS] = {};
+    for (int64_t i = 0; i < n; i++) in[below(room[i]) >> shift]++;
+    uint32_t last = 0;
+    for (int64_t so_far = in[0]; so_far < count; so_far += in[++last]) continue;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {  // without branches: which way they go is a matter of chance
         places[kept] = places[i];
         similarities[kept] = similarities[i];
-        kept += bin > last || is_last;
-        of_last -= is_last;
+        kept += below(room[i]) >> shift <= last;
     }
     places.resize(kept);
     similarities.resize(kept);

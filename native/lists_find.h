@@ -112,7 +112,7 @@ private:
     void score_places(const Lists &, const Codes &);
     void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted, int64_t sample);
     void drop_excluded(const Lists &);
-    void choose(int k);
+    void choose(int64_t count);
     void score_wholes(const Lists &);
 };
 

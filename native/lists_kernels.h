@@ -215,6 +215,9 @@ TARGET_AVX2 inline __m256i whole_dot_avx2(const int16_t *query, const int8_t *co
     return sum;
 }
 
+// Codes and rests are on their way from memory so many rows before they are read.
+constexpr int64_t ROWS_AHEAD = 16;
+
 template <int64_t WIDTH>
 TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids,
                                            int64_t n, int64_t any_width, int any_shift, int32_t *out) {
@@ -224,6 +227,11 @@ TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *c
         __m256i sums[4];
         for (int64_t j = 0; j < 4; j++) {
             const int64_t at = std::min(i + j, n - 1);  // past the end, the last row once more
+            const int64_t ahead = std::min(i + j + ROWS_AHEAD, n - 1);
+            for (int64_t byte = 0; byte < width; byte += 64) {
+                __builtin_prefetch(row(codes, ids, ahead, width) + byte);
+                __builtin_prefetch(row(rests, ids, ahead, width) + byte);
+            }
             sums[j] = whole_dot_avx2(query, row(codes, ids, at, width), row(rests, ids, at, width), width, shift);
         }
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
@@ -336,31 +344,41 @@ TARGET_AVX2 inline void near_groups_avx2(const uint8_t *const *costs, int querie
 }
 
 TARGET_AVX2 inline int64_t count_avx2(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
-    const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
-    int64_t found = 0;
-    for (int64_t group = 0; group < groups; group += step) {
-        const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + group * GROUP));
-        found += __builtin_popcount(
-            static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d))));
+    constexpr int MOST = 255;  // groups that are counted in bytes
+    const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit)), zero = _mm256_setzero_si256();
+    __m256i found = zero;
+    for (int64_t group = 0; group < groups;) {
+        __m256i here = zero;
+        for (int i = 0; i < MOST && group < groups; i++, group += step) {
+            const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + group * GROUP));
+            here = _mm256_sub_epi8(here, _mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d));
+        }
+        found = _mm256_add_epi64(found, _mm256_sad_epu8(here, zero));
     }
-    return found;
+    return _mm256_extract_epi64(found, 0) + _mm256_extract_epi64(found, 1) + _mm256_extract_epi64(found, 2) +
+           _mm256_extract_epi64(found, 3);
+}
+
+// Which of 32 distances are not above the limits, as bits.
+TARGET_AVX2 inline uint64_t within_group_avx2(const uint8_t *distance, __m256i limits) {
+    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance));
+    return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d)));
 }
 
 TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
     const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
     int64_t found = 0, i = 0;
-    for (; i + 32 <= n; i += 32) {
-        const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + i));
-        auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d)));
+    for (; i + 64 <= n; i += 64) {
+        uint64_t mask = within_group_avx2(distance + i, limits) | within_group_avx2(distance + i + 32, limits) << 32;
         // Where there are few, the first two are written whether they are there or not: a branch would be a guess.
-        constexpr uint32_t last = 1u << 31;  // so that there is always one to be found
-        int64_t next = found + __builtin_popcount(mask);
-        out[found] = static_cast<int32_t>(i + __builtin_ctz(mask | last));
+        constexpr uint64_t last = uint64_t{1} << 63;  // so that there is always one to be found
+        int64_t next = found + __builtin_popcountll(mask);
+        out[found] = static_cast<int32_t>(i + __builtin_ctzll(mask | last));
         mask &= mask - 1;
-        out[found + 1] = static_cast<int32_t>(i + __builtin_ctz(mask | last));
+        out[found + 1] = static_cast<int32_t>(i + __builtin_ctzll(mask | last));
         for (found += 2; found < next; found++) {
             mask &= mask - 1;
-            out[found] = static_cast<int32_t>(i + __builtin_ctz(mask));
+            out[found] = static_cast<int32_t>(i + __builtin_ctzll(mask));
         }
         found = next;
     }
