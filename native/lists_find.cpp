@@ -464,11 +464,11 @@ void Finder::nearest_codes(const uint8_t *distance, int64_t blocks, int64_t want
     places.assign(room.begin(), room.begin() + kernels::within(distance, n, limit, room.data()));
 }
 
+// What is in `places`, for score_places: of codes the first, since the next follow while these are read.
 void Finder::prefetch_places(const Lists &lists, const Codes &at) const {
-    for (const int32_t place : places) {
-        prefetch(at.codes + place * lists.width, lists.width);
-        __builtin_prefetch(at.scales + place);
-    }
+    const auto first = std::min<int64_t>(kernels::ROWS_AHEAD, static_cast<int64_t>(places.size()));
+    for (int64_t i = 0; i < first; i++) prefetch(at.codes + places[i] * lists.width, lists.width);
+    for (const int32_t place : places) __builtin_prefetch(at.scales + place);
 }
 
 // Scores what is in `places`.

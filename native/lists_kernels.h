@@ -17,6 +17,9 @@ namespace kernels {
 constexpr int GROUP = 32;  // sign codes that stand together
 constexpr int TILE = 4;    // queries that are compared with them at once
 
+// Rows are on their way from memory while so many before them are read: more at once would have to wait for each other.
+constexpr int64_t ROWS_AHEAD = 16;
+
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
 
@@ -174,6 +177,10 @@ TARGET_AVX2 inline __m128i sums_avx2(const __m256i (&of)[4]) {
     return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 }
 
+INLINE void prefetch_row(const int8_t *row, int64_t width) {
+    for (int64_t i = 0; i < width; i += 64) __builtin_prefetch(row + i);
+}
+
 template <int64_t WIDTH>
 TARGET_AVX2 inline void dots_avx2_of(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n,
                                      int64_t any_width, int32_t *out) {
@@ -181,8 +188,10 @@ TARGET_AVX2 inline void dots_avx2_of(const int8_t *query, const int8_t *codes, c
     for (int64_t i = 0; i < n; i += 4) {
         __m256i sums[4];
 #pragma GCC unroll 4
-        for (int64_t j = 0; j < 4; j++)  // past the end, the last row once more
+        for (int64_t j = 0; j < 4; j++) {  // past the end, the last row once more
+            if (ids) prefetch_row(row(codes, ids, std::min(i + j + ROWS_AHEAD, n - 1), width), width);
             sums[j] = dot_avx2(query, row(codes, ids, std::min(i + j, n - 1), width), width);
+        }
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
     }
 }
@@ -215,9 +224,6 @@ TARGET_AVX2 inline __m256i whole_dot_avx2(const int16_t *query, const int8_t *co
     return sum;
 }
 
-// Codes and rests are on their way from memory so many rows before they are read.
-constexpr int64_t ROWS_AHEAD = 16;
-
 template <int64_t WIDTH>
 TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids,
                                            int64_t n, int64_t any_width, int any_shift, int32_t *out) {
@@ -228,10 +234,8 @@ TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *c
         for (int64_t j = 0; j < 4; j++) {
             const int64_t at = std::min(i + j, n - 1);  // past the end, the last row once more
             const int64_t ahead = std::min(i + j + ROWS_AHEAD, n - 1);
-            for (int64_t byte = 0; byte < width; byte += 64) {
-                __builtin_prefetch(row(codes, ids, ahead, width) + byte);
-                __builtin_prefetch(row(rests, ids, ahead, width) + byte);
-            }
+            prefetch_row(row(codes, ids, ahead, width), width);
+            prefetch_row(row(rests, ids, ahead, width), width);
             sums[j] = whole_dot_avx2(query, row(codes, ids, at, width), row(rests, ids, at, width), width, shift);
         }
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
