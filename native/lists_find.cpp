@@ -19,13 +19,13 @@ constexpr int64_t WHOLE_MET = 2;
 constexpr int64_t FEW = 32, FEW_SHARE = 32;
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;
 constexpr int64_t ALL_SCORED = 4096;
-constexpr int BINS = 1024;            // of the histogram that finds the k best
 constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
 constexpr int64_t HALF_SAMPLE = 128;  // the same by half of their sign codes, of which fewer are wanted
 constexpr int64_t SHARE = 8;          // queries that are worth a second thread
 constexpr size_t AHEAD = 8;           // blocks of sign codes that are on their way
 
-int bin_of(float similarity) { return std::clamp(static_cast<int>((similarity + 1.1f) * (BINS / 2.2f)), 0, BINS - 1); }
+// Of what is read from beginning to end, the CPU by itself fetches what comes after the first lines.
+void prefetch_start(const void *start, int64_t bytes) { prefetch(start, std::min<int64_t>(bytes, 256)); }
 
 int64_t shortlist(const Lists &lists, int64_t count) {
     return std::max({4 * count, SHORTLIST, lists.counts[LISTS] / SHORTLIST_SHARE});
@@ -45,7 +45,7 @@ int limit_of(const uint8_t *distance, int64_t blocks, int64_t step, double wante
     return limit;
 }
 
-int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
+int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + std::copysign(0.5f, x))); }
 
 }  // namespace
 
@@ -70,23 +70,30 @@ void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code,
 
 void Costs::set(const Lists &lists, const int8_t *code) {
     rotated.resize(std::max(lists.bits, 2 * lists.width));
-    costs.resize(lists.bits * 4);
     kernels::rotate(code, lists.width, lists.bits, rotated.data());
-    int64_t total = 0;
+    int32_t total = 0;
     for (int64_t i = 0; i < lists.bits; i++) total += std::abs(rotated[i]);
     // A code that is neither near nor far costs half of the total; less must not be cut off at 255.
-    const float factor = (lists.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max<int64_t>(total, 1));
+    const float factor = (lists.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max(total, 1));
     for (int64_t i = 0; i < lists.bits; i++)
-        rotated[i] = static_cast<int32_t>(std::min(std::max(static_cast<float>(rotated[i]) * factor, -15.0f), 15.0f));
+        rotated[i] = std::min(std::max(static_cast<int32_t>(static_cast<float>(rotated[i]) * factor), -15), 15);
+    // Which of the four bits are there, of each of 16 nibbles.
+    static constexpr uint8_t THERE[4][16] = {{0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255},
+                                             {0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255},
+                                             {0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255},
+                                             {0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255}};
     for (int64_t nibble = 0; nibble < lists.bits / 4; nibble++) {
-        const int32_t *x = &rotated[4 * nibble];
-        // Of its lower and its upper two bits; a bit is 1 where the code's number is positive.
-        uint8_t pairs[2][4];
-        for (int half = 0; half < 2; half++)
-            for (int bits = 0; bits < 4; bits++)
-                pairs[half][bits] = static_cast<uint8_t>(std::max(bits & 1 ? -x[2 * half] : x[2 * half], 0) +
-                                                         std::max(bits & 2 ? -x[2 * half + 1] : x[2 * half + 1], 0));
-        for (int bits = 0; bits < 16; bits++) costs[16 * nibble + bits] = pairs[0][bits & 3] + pairs[1][bits >> 2];
+        uint8_t x[4], none = 0, here[16];
+        for (int i = 0; i < 4; i++) {
+            x[i] = static_cast<uint8_t>(rotated[4 * nibble + i]);
+            none += static_cast<uint8_t>(std::max(rotated[4 * nibble + i], 0));
+        }
+        // A bit is 1 where the code's number is positive: without any, all positive numbers are paid for; one that is there
+        // takes that back, or is to be paid for.
+        for (int bits = 0; bits < 16; bits++)
+            here[bits] = static_cast<uint8_t>(none - (x[0] & THERE[0][bits]) - (x[1] & THERE[1][bits]) -
+                                              (x[2] & THERE[2][bits]) - (x[3] & THERE[3][bits]));
+        std::memcpy(costs + 16 * nibble, here, 16);
     }
 }
 
@@ -96,6 +103,8 @@ void Finder::ask(const Lists &lists, const float *vector, int64_t excluded) {
     exclude = excluded;
     const float its_scale = quantise(vector, lists.key_size, lists.width, own_code.data());
     quantise_rest(vector, lists.key_size, lists.width, own_code.data(), its_scale, own_rest.data());
+    whole.resize(lists.width);
+    for (int64_t i = 0; i < lists.width; i++) whole[i] = static_cast<int16_t>(256 * own_code[i] + own_rest[i]);
     ask(own_code.data(), its_scale);
 }
 
@@ -106,6 +115,11 @@ void Finder::ask(const int8_t *of, float its_scale) {
 
 void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t count) {
     for (int i = 0; i < n; i++) asked[i].costs.set(lists, asked[i].code);
+    meet(lists, asked, n, count);
+    for (int i = 0; i < n; i++) asked[i].pick_centres(lists, count);
+}
+
+void Finder::meet(const Lists &lists, Finder *asked, int n, int64_t count) {
     if (!are_many(lists)) return meet_all(lists, asked, n);
     const int64_t centres = lists.counts[LISTS], least = shortlist(lists, count);
     const int64_t in_regions = std::max(least, centres * std::max(count, FEW) / (FEW * FEW_SHARE));
@@ -120,7 +134,7 @@ void Finder::meet_all(const Lists &lists, Finder *asked, int n) {
     for (int i = 0; i < n; i++) {
         asked[i].what = Met::all;
         asked[i].to_centres.resize(blocks * BLOCK);
-        costs[i] = asked[i].costs.costs.data();
+        costs[i] = asked[i].costs.costs;
         out[i] = asked[i].to_centres.data();
     }
     kernels::distances(costs, n, lists.centres.signs, blocks, lists.bits / 4, out);
@@ -137,7 +151,7 @@ void Finder::meet_near_blocks(const Lists &lists, Finder *asked, int n, int64_t 
     for (int i = 0; i < n; i++) {
         asked[i].what = Met::blocks;
         asked[i].to_centres.resize(blocks * BLOCK);
-        costs[i] = asked[i].costs.costs.data();
+        costs[i] = asked[i].costs.costs;
         out[i] = asked[i].to_centres.data();
     }
     // How near the nearest are by half of their codes, by a sample of all blocks but the last, which may not be full.
@@ -206,38 +220,42 @@ int Finder::near_axes(const Lists &lists, int64_t wanted) {
     }
 }
 
-// The list that stands at this place of what was met.
+// The list that stands at this place of the blocks that were met.
 int32_t Finder::met_list(const Lists &lists, int32_t place) const {
-    if (what == Met::all) return place;
     const int32_t among = met[place / BLOCK] * BLOCK + place % BLOCK;
     return what == Met::blocks ? among : lists.regions.members[among];
 }
 
-void Finder::nearest_lists(const Lists &lists, int64_t count) {
+// Puts into `places` the lists whose centres are to be scored, to find the `count` nearest. They are on their way then.
+void Finder::pick_centres(const Lists &lists, int64_t count) {
     const int64_t n = lists.counts[LISTS], wanted = shortlist(lists, count);
     places.clear();
     if (n > 2 * wanted) {
         const int64_t blocks = what == Met::all ? (n + BLOCK - 1) / BLOCK : static_cast<int64_t>(met.size());
         // Of regions all blocks: what a sample says would depend on where in them lists stand.
         nearest_codes(to_centres.data(), blocks, wanted, what == Met::regions ? blocks : SAMPLE);
-        for (auto &place : places) place = met_list(lists, place);
+        if (what != Met::all)
+            for (auto &place : places) place = met_list(lists, place);
     }
     if (places.empty()) {  // there are few, or all are as far as can be
         places.resize(n);
         std::iota(places.begin(), places.end(), 0);
     }
+    prefetch_places(lists, lists.centres);
+}
+
+void Finder::nearest_lists(const Lists &lists, int64_t count) {
     score_places(lists, lists.centres);
-    const auto found = static_cast<int64_t>(places.size());
-    order.resize(found);
-    for (int64_t i = 0; i < found; i++) order[i] = {similarities[i], places[i]};
-    count = std::min(count, found);
-    std::nth_element(order.begin(), order.begin() + count, order.end());
-    order.resize(count);
+    choose(count);
+    order.resize(places.size());
+    for (size_t i = 0; i < places.size(); i++) order[i] = {similarities[i], places[i]};
     std::sort(order.begin(), order.end());
+    if (static_cast<int64_t>(order.size()) > count) order.resize(count);
 }
 
 int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some) {
     places = some;
+    prefetch_places(lists, lists.centres);
     score_places(lists, lists.centres);
     return places[std::max_element(similarities.begin(), similarities.end()) - similarities.begin()];
 }
@@ -250,7 +268,7 @@ int64_t Finder::lists_for(const Lists &lists, int k, int64_t probes) {
 void Finder::find(const Lists &lists, int k, int64_t probes) {
     const int64_t n = lists.counts[LISTS];
     int64_t ranks = 0;
-    for (int64_t count = lists_for(lists, k, probes);; count = n) {  // where these are not enough, all
+    for (int64_t count = lists_for(lists, k, probes);; count = n) {
         nearest_lists(lists, count);
         const auto found = static_cast<int64_t>(order.size());
         for (const auto &list : order) {
@@ -259,15 +277,21 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
         }
         for (held = ranks = 0; ranks < found && (ranks < probes || held < k); ranks++) held += lists.length[order[ranks].id];
         if (held >= k || count >= n) break;
+        pick_centres(lists, n);  // these are not enough
     }
     collect(lists, ranks);
+    all_whole = held <= 2 * k;
     wanted = std::max<int64_t>({2 * k, SCORED, held / SCORED_SHARE});
     // What is read first is on its way from now on, for all queries of a thread.
     for (const auto &[block, rows] : pieces) {
         const int64_t first = static_cast<int64_t>(block) * BLOCK;
         if (are_few()) {
-            prefetch(lists.at.codes + first * lists.width, rows * lists.width);
+            prefetch_start(lists.at.codes + first * lists.width, rows * lists.width);
             prefetch(lists.at.scales + first, rows * sizeof(float));
+            if (!all_whole) continue;
+            prefetch_start(lists.rests + first * lists.width, rows * lists.width);
+            prefetch(lists.slots + first, rows * sizeof(int32_t));
+            prefetch(lists.held + first, rows * sizeof(int64_t));
         } else {
             prefetch(lists.at.signs + first * lists.bits / 8, BLOCK * lists.bits / 8);
         }
@@ -275,53 +299,68 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
 }
 
 Ranking &Finder::read(const Lists &lists, int k) {
-    score_keys(lists);
+    if (all_whole)
+        take_all();
+    else
+        score_keys(lists);
     drop_excluded(lists);
-    choose(k);
-    score_rests(lists);
-    ranking.clear();
-    for (size_t i = 0; i < places.size(); i++) ranking.add(similarities[i], lists.slots[places[i]], lists.held[places[i]]);
+    if (!all_whole) choose(k);
+    score_wholes(lists);
+    const auto n = static_cast<int64_t>(places.size());
+    ranking.resize(n);
+    std::copy(similarities.begin(), similarities.end(), ranking.similarities.begin());
+    for (int64_t i = 0; i < n; i++) {
+        ranking.slots[i] = lists.slots[places[i]];
+        ranking.values[i] = lists.held[places[i]];
+    }
     return ranking;
 }
 
-// Keeps the k best of what was scored; of those that are as good as the last of them, to a bin of a histogram, any.
-void Finder::choose(int k) {
-    const int n = static_cast<int>(places.size());
-    if (n <= k) return;
-    bins.assign(BINS, 0);
-    for (const float s : similarities) bins[bin_of(s)]++;
-    int last = BINS - 1, above = 0;
-    while (above + bins[last] < k) above += bins[last--];
-    int kept = 0, of_last = k - above;
-    for (int i = 0; i < n; i++) {  // without branches: which way they go is a matter of chance
-        const int bin = bin_of(similarities[i]);
-        const bool is_last = bin == last && of_last > 0;
+// Keeps the `count` best of what was scored, and those that are as good as the last of them, to a bin of a histogram.
+void Finder::choose(int64_t count) {
+    constexpr int BINS = 256;
+    const auto n = static_cast<int64_t>(places.size());
+    if (n <= count) return;
+    if (static_cast<int64_t>(room.size()) < n) room.resize(n);
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        room[i] = static_cast<int32_t>(similarities[i] * (1 << 24));
+        least = std::min(least, room[i]);
+        most = std::max(most, room[i]);
+    }
+    auto below = [&](int32_t similarity) { return static_cast<uint32_t>(most) - static_cast<uint32_t>(similarity); };
+    int shift = 0;
+    while (below(least) >> shift >= BINS) shift++;
+    int32_t in[BINS] = {};
+    for (int64_t i = 0; i < n; i++) in[below(room[i]) >> shift]++;
+    uint32_t last = 0;
+    for (int64_t so_far = in[0]; so_far < count; so_far += in[++last]) continue;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {  // without branches: which way they go is a matter of chance
         places[kept] = places[i];
         similarities[kept] = similarities[i];
-        kept += bin > last || is_last;
-        of_last -= is_last;
+        kept += below(room[i]) >> shift <= last;
     }
     places.resize(kept);
     similarities.resize(kept);
 }
 
-// Adds what the rests of the query and of the keys say.
-void Finder::score_rests(const Lists &lists) {
+// Scores what is in `places` by codes and rests.
+void Finder::score_wholes(const Lists &lists) {
     const auto n = static_cast<int64_t>(places.size());
-    for (const int32_t place : places) {
-        prefetch(lists.rests + place * lists.width, lists.width);
-        __builtin_prefetch(lists.slots + place);
-        __builtin_prefetch(lists.held + place);
-    }
-    dots.resize(3 * (n + 3));
-    int32_t *const of_query = dots.data(), *const of_keys = of_query + n + 3, *const of_both = of_keys + n + 3;
-    kernels::dots(own_rest.data(), lists.at.codes, places.data(), n, lists.width, of_query);
-    kernels::dots(code, lists.rests, places.data(), n, lists.width, of_keys);
-    kernels::dots(own_rest.data(), lists.rests, places.data(), n, lists.width, of_both);
-    for (int64_t i = 0; i < n; i++) {
-        const float of_rests = static_cast<float>(of_query[i] + of_keys[i]) + static_cast<float>(of_both[i]) / 256;
-        similarities[i] += of_rests * (lists.at.scales[places[i]] * scale / 256);
-    }
+    if (!all_whole)
+        for (const int32_t place : places) {
+            prefetch(lists.rests + place * lists.width, lists.width);
+            __builtin_prefetch(lists.slots + place);
+            __builtin_prefetch(lists.held + place);
+        }
+    int shift = 0;
+    while (int64_t{2} << shift < lists.width) shift++;
+    dots.resize(n + 3);
+    similarities.resize(n);
+    kernels::whole_dots(whole.data(), lists.at.codes, lists.rests, places.data(), n, lists.width, shift, dots.data());
+    const float unit = scale * static_cast<float>(1 << shift) / 65536;
+    for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (lists.at.scales[places[i]] * unit);
 }
 
 int Finder::rank(const Lists &lists) {
@@ -345,7 +384,7 @@ int Finder::rank(const Lists &lists) {
     const int64_t n = lists.counts[LISTS];
     int64_t missed = 0;
     for (int64_t count = FIRST;; missed = count, count *= 2) {
-        if (missed) meet_centres(lists, this, 1, count);
+        meet_centres(lists, this, 1, count);
         nearest_lists(lists, std::min(count, n));
         for (size_t i = 0; i < order.size(); i++)
             if (order[i].id == list) return static_cast<int>(std::max<int64_t>(i, missed) + 1);
@@ -370,7 +409,7 @@ void Finder::collect(const Lists &lists, int64_t ranks) {
 void Finder::meet_pieces(const Lists &lists, const uint8_t *signs, std::vector<uint8_t> &distances) {
     const int64_t bytes = BLOCK * lists.bits / 8;
     distances.resize(pieces.size() * BLOCK);
-    const uint8_t *const own_costs = costs.costs.data();
+    const uint8_t *const own_costs = costs.costs;
     for (size_t i = 0; i < pieces.size(); i++) {
         if (i + AHEAD < pieces.size()) prefetch(signs + pieces[i + AHEAD].block * bytes, bytes);
         uint8_t *here = &distances[i * BLOCK];
@@ -386,25 +425,30 @@ void Finder::score_keys(const Lists &lists) {
     meet_pieces(lists, lists.at.signs, to_keys);
     nearest_codes(to_keys.data(), static_cast<int64_t>(pieces.size()), wanted, SAMPLE);
     for (auto &place : places) place = pieces[place / BLOCK].block * BLOCK + place % BLOCK;
+    prefetch_places(lists, lists.at);
     score_places(lists, lists.at);
+}
+
+// Puts all that is in `pieces` into `places`.
+void Finder::take_all() {
+    places.resize(held);
+    int32_t *next = places.data();
+    for (const auto &[block, rows] : pieces) {
+        std::iota(next, next + rows, block * BLOCK);
+        next += rows;
+    }
 }
 
 void Finder::score_all(const Lists &lists) {
     const int64_t width = lists.width;
-    places.resize(held);
+    take_all();
     similarities.resize(held);
     dots.resize(BLOCK + 3);
     int64_t start = 0;
     for (const auto &[block, rows] : pieces) {
         const int64_t place = static_cast<int64_t>(block) * BLOCK;
-        if (held < wanted) {  // then this is read next of most of them
-            prefetch(lists.rests + place * width, rows * width);
-            prefetch(lists.slots + place, rows * sizeof(int32_t));
-            prefetch(lists.held + place, rows * sizeof(int64_t));
-        }
         kernels::dots(code, lists.at.codes + place * width, nullptr, rows, width, dots.data());
         kernels::scale(dots.data(), lists.at.scales + place, scale, rows, &similarities[start]);
-        std::iota(&places[start], &places[start] + rows, block * BLOCK);
         start += rows;
     }
 }
@@ -420,13 +464,16 @@ void Finder::nearest_codes(const uint8_t *distance, int64_t blocks, int64_t want
     places.assign(room.begin(), room.begin() + kernels::within(distance, n, limit, room.data()));
 }
 
+// What is in `places`, for score_places: of codes the first, since the next follow while these are read.
+void Finder::prefetch_places(const Lists &lists, const Codes &at) const {
+    const auto first = std::min<int64_t>(kernels::ROWS_AHEAD, static_cast<int64_t>(places.size()));
+    for (int64_t i = 0; i < first; i++) prefetch(at.codes + places[i] * lists.width, lists.width);
+    for (const int32_t place : places) __builtin_prefetch(at.scales + place);
+}
+
 // Scores what is in `places`.
 void Finder::score_places(const Lists &lists, const Codes &at) {
     const auto n = static_cast<int64_t>(places.size());
-    for (const int32_t place : places) {
-        prefetch(at.codes + place * lists.width, lists.width);
-        __builtin_prefetch(at.scales + place);
-    }
     dots.resize(n + 3);
     similarities.resize(n);
     kernels::dots(code, at.codes, places.data(), n, lists.width, dots.data());

@@ -22,7 +22,7 @@ void quantise_rest(const float *x, int64_t n, int64_t width, const int8_t *code,
 // What a query pays for each nibble of a sign code: the numbers of its rotated code at the signs that differ.
 struct Costs {
     std::vector<int32_t> rotated;
-    std::vector<uint8_t> costs;  // (bits / 4, 16)
+    alignas(64) uint8_t costs[64 * 16];  // (bits / 4, 16)
 
     void set(const Lists &, const int8_t *code);
 };
@@ -46,10 +46,10 @@ public:
 
     // Compares n queries, at most TILE, with centres, by sign codes: so far as is needed to find the `count` nearest, as a
     // search that reads so many lists goes about it. To be called first after asking: codes that are read once for several
-    // queries cost half.
+    // queries cost half. The centres that are to be scored are on their way then.
     static void meet_centres(const Lists &, Finder *, int n, int64_t count);
 
-    // At most as many as centres were met for.
+    // As many as centres were met for, next before.
     void nearest_lists(const Lists &, int64_t count);
 
     // The nearest of these lists; centres need not have been met.
@@ -78,8 +78,10 @@ private:
     const int8_t *code = nullptr;
     float scale = 0;
     std::vector<int8_t> own_code, own_rest;
+    std::vector<int16_t> whole;  // 256 * code + rest
     std::vector<Piece> pieces;  // to be read
     int64_t held = 0;           // keys in them
+    bool all_whole = false;     // whether all of these are to be scored by codes and rests
     int64_t wanted = 0;         // about how many of these are to be scored by their codes, where there are many
     std::vector<uint8_t> to_centres, to_keys;  // distances
     // What to_centres is of: all centres, or these blocks of them, or these blocks of regions.
@@ -93,21 +95,25 @@ private:
     std::vector<float> similarities;
     Ranking ranking;
 
+    static void meet(const Lists &, Finder *, int n, int64_t count);
     static void meet_all(const Lists &, Finder *, int n);
     static void meet_near_blocks(const Lists &, Finder *, int n, int64_t wanted);
     void meet_regions(const Lists &, int64_t wanted);
     int near_axes(const Lists &, int64_t wanted);
     int32_t met_list(const Lists &, int32_t place) const;
+    void pick_centres(const Lists &, int64_t count);
     void collect(const Lists &, int64_t ranks);
     void meet_pieces(const Lists &, const uint8_t *signs, std::vector<uint8_t> &distances);
+    void take_all();
     bool are_few() const { return held <= 2 * wanted; }
     void score_keys(const Lists &);
     void score_all(const Lists &);
+    void prefetch_places(const Lists &, const Codes &) const;
     void score_places(const Lists &, const Codes &);
     void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted, int64_t sample);
     void drop_excluded(const Lists &);
-    void choose(int k);
-    void score_rests(const Lists &);
+    void choose(int64_t count);
+    void score_wholes(const Lists &);
 };
 
 // TILE for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not

@@ -17,6 +17,9 @@ namespace kernels {
 constexpr int GROUP = 32;  // sign codes that stand together
 constexpr int TILE = 4;    // queries that are compared with them at once
 
+// Rows are on their way from memory while so many before them are read: more at once would have to wait for each other.
+constexpr int64_t ROWS_AHEAD = 16;
+
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
 
@@ -103,6 +106,17 @@ inline void dots_plain(const int8_t *query, const int8_t *codes, const int32_t *
     }
 }
 
+inline void whole_dots_plain(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids, int64_t n,
+                             int64_t width, int shift, int32_t *out) {
+    for (int64_t i = 0; i < n; i++) {
+        const int8_t *code = row(codes, ids, i, width), *rest = row(rests, ids, i, width);
+        int32_t sum = 0;
+        for (int64_t j = 0; j < width; j += 2)
+            sum += (query[j] * (256 * code[j] + rest[j]) + query[j + 1] * (256 * code[j + 1] + rest[j + 1])) >> shift;
+        out[i] = sum;
+    }
+}
+
 inline void distances_plain(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
                             uint8_t *const *out) {
     for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
@@ -157,19 +171,28 @@ TARGET_AVX2 inline __m256i dot_avx2(const int8_t *query, const int8_t *code, int
     return sum;
 }
 
+// The sum of each.
+TARGET_AVX2 inline __m128i sums_avx2(const __m256i (&of)[4]) {
+    const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(of[0], of[1]), _mm256_hadd_epi32(of[2], of[3]));
+    return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+}
+
+INLINE void prefetch_row(const int8_t *row, int64_t width) {
+    for (int64_t i = 0; i < width; i += 64) __builtin_prefetch(row + i);
+}
+
 template <int64_t WIDTH>
 TARGET_AVX2 inline void dots_avx2_of(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n,
                                      int64_t any_width, int32_t *out) {
     const int64_t width = WIDTH ? WIDTH : any_width;
     for (int64_t i = 0; i < n; i += 4) {
-        // Past the end, the last row once more.
-        const __m256i a = _mm256_hadd_epi32(dot_avx2(query, row(codes, ids, i, width), width),
-                                            dot_avx2(query, row(codes, ids, std::min(i + 1, n - 1), width), width));
-        const __m256i b = _mm256_hadd_epi32(dot_avx2(query, row(codes, ids, std::min(i + 2, n - 1), width), width),
-                                            dot_avx2(query, row(codes, ids, std::min(i + 3, n - 1), width), width));
-        const __m256i s = _mm256_hadd_epi32(a, b);
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i),
-                         _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1)));
+        __m256i sums[4];
+#pragma GCC unroll 4
+        for (int64_t j = 0; j < 4; j++) {  // past the end, the last row once more
+            if (ids) prefetch_row(row(codes, ids, std::min(i + j + ROWS_AHEAD, n - 1), width), width);
+            sums[j] = dot_avx2(query, row(codes, ids, std::min(i + j, n - 1), width), width);
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
     }
 }
 
@@ -180,6 +203,52 @@ TARGET_AVX2 inline void dots_avx2(const int8_t *query, const int8_t *codes, cons
         case 128: return dots_avx2_of<128>(query, codes, ids, n, width, out);
         case 256: return dots_avx2_of<256>(query, codes, ids, n, width, out);
         default: return dots_avx2_of<0>(query, codes, ids, n, width, out);
+    }
+}
+
+TARGET_AVX2 inline __m256i whole_dot_avx2(const int16_t *query, const int8_t *code, const int8_t *rest, int64_t width,
+                                          __m128i shift) {
+    __m256i sum = _mm256_setzero_si256();
+    for (int64_t i = 0; i < width; i += 32) {
+        const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(code + i));
+        const __m256i r = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(rest + i));
+        const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(query + i));
+        const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(query + i + 16));
+        // A rest below 0, taken as the lower byte of a number, is 256 more.
+        const __m256i upper = _mm256_add_epi8(c, _mm256_cmpgt_epi8(_mm256_setzero_si256(), r));
+        // The numbers 0 to 7 and 16 to 23, then 8 to 15 and 24 to 31.
+        const __m256i a = _mm256_madd_epi16(_mm256_unpacklo_epi8(r, upper), _mm256_permute2x128_si256(first, second, 0x20));
+        const __m256i b = _mm256_madd_epi16(_mm256_unpackhi_epi8(r, upper), _mm256_permute2x128_si256(first, second, 0x31));
+        sum = _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_sra_epi32(a, shift), _mm256_sra_epi32(b, shift)));
+    }
+    return sum;
+}
+
+template <int64_t WIDTH>
+TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids,
+                                           int64_t n, int64_t any_width, int any_shift, int32_t *out) {
+    const int64_t width = WIDTH ? WIDTH : any_width;
+    const __m128i shift = _mm_cvtsi32_si128(any_shift);
+    for (int64_t i = 0; i < n; i += 4) {
+        __m256i sums[4];
+        for (int64_t j = 0; j < 4; j++) {
+            const int64_t at = std::min(i + j, n - 1);  // past the end, the last row once more
+            const int64_t ahead = std::min(i + j + ROWS_AHEAD, n - 1);
+            prefetch_row(row(codes, ids, ahead, width), width);
+            prefetch_row(row(rests, ids, ahead, width), width);
+            sums[j] = whole_dot_avx2(query, row(codes, ids, at, width), row(rests, ids, at, width), width, shift);
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
+    }
+}
+
+TARGET_AVX2 inline void whole_dots_avx2(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids,
+                                        int64_t n, int64_t width, int shift, int32_t *out) {
+    switch (width) {
+        case 64: return whole_dots_avx2_of<64>(query, codes, rests, ids, n, width, shift, out);
+        case 128: return whole_dots_avx2_of<128>(query, codes, rests, ids, n, width, shift, out);
+        case 256: return whole_dots_avx2_of<256>(query, codes, rests, ids, n, width, shift, out);
+        default: return whole_dots_avx2_of<0>(query, codes, rests, ids, n, width, shift, out);
     }
 }
 
@@ -279,31 +348,41 @@ TARGET_AVX2 inline void near_groups_avx2(const uint8_t *const *costs, int querie
 }
 
 TARGET_AVX2 inline int64_t count_avx2(const uint8_t *distance, int64_t groups, int64_t step, int limit) {
-    const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
-    int64_t found = 0;
-    for (int64_t group = 0; group < groups; group += step) {
-        const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + group * GROUP));
-        found += __builtin_popcount(
-            static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d))));
+    constexpr int MOST = 255;  // groups that are counted in bytes
+    const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit)), zero = _mm256_setzero_si256();
+    __m256i found = zero;
+    for (int64_t group = 0; group < groups;) {
+        __m256i here = zero;
+        for (int i = 0; i < MOST && group < groups; i++, group += step) {
+            const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + group * GROUP));
+            here = _mm256_sub_epi8(here, _mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d));
+        }
+        found = _mm256_add_epi64(found, _mm256_sad_epu8(here, zero));
     }
-    return found;
+    return _mm256_extract_epi64(found, 0) + _mm256_extract_epi64(found, 1) + _mm256_extract_epi64(found, 2) +
+           _mm256_extract_epi64(found, 3);
+}
+
+// Which of 32 distances are not above the limits, as bits.
+TARGET_AVX2 inline uint64_t within_group_avx2(const uint8_t *distance, __m256i limits) {
+    const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance));
+    return static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d)));
 }
 
 TARGET_AVX2 inline int64_t within_avx2(const uint8_t *distance, int64_t n, int limit, int32_t *out) {
     const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
     int64_t found = 0, i = 0;
-    for (; i + 32 <= n; i += 32) {
-        const __m256i d = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(distance + i));
-        auto mask = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(d, limits), d)));
+    for (; i + 64 <= n; i += 64) {
+        uint64_t mask = within_group_avx2(distance + i, limits) | within_group_avx2(distance + i + 32, limits) << 32;
         // Where there are few, the first two are written whether they are there or not: a branch would be a guess.
-        constexpr uint32_t last = 1u << 31;  // so that there is always one to be found
-        int64_t next = found + __builtin_popcount(mask);
-        out[found] = static_cast<int32_t>(i + __builtin_ctz(mask | last));
+        constexpr uint64_t last = uint64_t{1} << 63;  // so that there is always one to be found
+        int64_t next = found + __builtin_popcountll(mask);
+        out[found] = static_cast<int32_t>(i + __builtin_ctzll(mask | last));
         mask &= mask - 1;
-        out[found + 1] = static_cast<int32_t>(i + __builtin_ctz(mask | last));
+        out[found + 1] = static_cast<int32_t>(i + __builtin_ctzll(mask | last));
         for (found += 2; found < next; found++) {
             mask &= mask - 1;
-            out[found] = static_cast<int32_t>(i + __builtin_ctz(mask));
+            out[found] = static_cast<int32_t>(i + __builtin_ctzll(mask));
         }
         found = next;
     }
@@ -372,6 +451,13 @@ inline int64_t count(const uint8_t *distance, int64_t groups, int64_t step, int 
 // out[i]: the inner product of the query's code with that of row ids[i], or i where ids is null. out has room for 3 more.
 inline void dots(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
     PICK(dots, dots_plain, query, codes, ids, n, width, out);
+}
+
+// The same of the query, 256 * code + rest, with 256 * code + rest of these rows: the products in pairs, each less its last
+// `shift` bits, so many that the sum fits.
+inline void whole_dots(const int16_t *query, const int8_t *codes, const int8_t *rests, const int32_t *ids, int64_t n,
+                       int64_t width, int shift, int32_t *out) {
+    PICK(whole_dots, whole_dots_plain, query, codes, rests, ids, n, width, shift, out);
 }
 
 // out[i] = dots[i] * scales[i] * scale

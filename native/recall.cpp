@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -21,42 +22,100 @@ inline void prefetch(const float *key, int key_size) {
     for (int i = 0; i < key_size; i += 16) __builtin_prefetch(key + i);
 }
 
+// e^x for x at most 0, to about 1e-7 of it, but not less than e^-87: 2^whole * e^rest, by a polynomial. Compilers do several
+// at once, where no floats are compared.
+inline float exp_of(float x) {
+    constexpr uint32_t least = 0xC2AE0000u;  // the bits of -87; those of numbers below are more
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    bits = std::min(bits, least);
+    std::memcpy(&x, &bits, sizeof x);
+    constexpr float rounding = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded, and its last bits say to what
+    const float shifted = x * 1.44269504f + rounding, whole = shifted - rounding;
+    const float rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;  // ln 2 in two parts: the first product is exact
+    float sum = 1.9875691500e-4f;
+    sum = sum * rest + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * rest + 1.0f;
+    sum = sum * rest + 1.0f;
+    uint32_t doublings;
+    std::memcpy(&doublings, &shifted, sizeof doublings);
+    std::memcpy(&bits, &sum, sizeof bits);
+    bits += doublings << 23;
+    std::memcpy(&sum, &bits, sizeof sum);
+    return sum;
+}
+
+// Of n similarities, the nearest first.
+void softmax(const float *__restrict similarities, int64_t n, float inverse_temperature, float *__restrict weights) {
+    constexpr int LANES = 8;  // sums side by side: one alone would wait for itself
+    float sums[LANES] = {}, sum = 0;
+    const float nearest = n > 0 ? similarities[0] : 0;
+    for (int64_t i = 0; i < n; i++) weights[i] = exp_of(inverse_temperature * (similarities[i] - nearest));
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) sums[lane] += weights[i + lane];
+    for (; i < n; i++) sum += weights[i];
+    for (const float each : sums) sum += each;
+    const float inverse = 1 / sum;
+    for (i = 0; i < n; i++) weights[i] *= inverse;
+}
+
 }  // namespace
 
-// By the upper 24 bits of the similarity first, a byte at a time, which has no branches to guess; few are equal in these.
+// By 16 bits of the similarity first, the upper ones of those in which they differ, a byte at a time, which has no branches
+// to guess; few are equal in these.
 void Ranking::sort() {
-    const size_t n = order.size();
+    const size_t n = similarities.size();
+    falling.resize(n);
+    order.resize(n);
     other.resize(n);
-    for (int shift = 40; shift < 64; shift += 8) {
-        uint32_t starts[257] = {};
-        for (const uint64_t each : order) starts[(each >> shift & 255) + 1]++;
-        for (int digit = 0; digit < 255; digit++) starts[digit + 1] += starts[digit];
-        for (const uint64_t each : order) other[starts[each >> shift & 255]++] = each;
-        order.swap(other);
+    uint32_t least = ~0u, most = 0;
+    for (size_t i = 0; i < n; i++) {
+        similarities[i] += 0.0f;  // -0 is 0
+        uint32_t bits;
+        std::memcpy(&bits, &similarities[i], sizeof bits);
+        falling[i] = bits >> 31 ? bits : 0x7FFFFFFFu - bits;
+        least = std::min(least, falling[i]);
+        most = std::max(most, falling[i]);
     }
-    auto slot = [&](uint64_t each) { return found[each & 0xFFFFFFFFu].slot; };
+    int shift = 32;  // past the number of the slot, and what is below the 16 bits
+    while (n > 0 && (most - least) >> (shift - 32) > 0xFFFF) shift++;
+    uint32_t starts[2][257] = {};
+    for (size_t i = 0; i < n; i++) {
+        order[i] = static_cast<uint64_t>(falling[i] - least) << 32 | i;
+        starts[0][(order[i] >> shift & 255) + 1]++;
+        starts[1][(order[i] >> (shift + 8)) + 1]++;
+    }
+    for (int digit = 0; digit < 255; digit++) {
+        starts[0][digit + 1] += starts[0][digit];
+        starts[1][digit + 1] += starts[1][digit];
+    }
+    for (const uint64_t each : order) other[starts[0][each >> shift & 255]++] = each;
+    for (const uint64_t each : other) order[starts[1][each >> (shift + 8)]++] = each;
+    auto slot = [&](uint64_t each) { return slots[each & 0xFFFFFFFFu]; };
     auto before = [&](uint64_t a, uint64_t b) { return a >> 32 != b >> 32 ? a >> 32 < b >> 32 : slot(a) < slot(b); };
     for (size_t first = 0, last; first < n; first = last) {
-        for (last = first + 1; last < n && order[last] >> 40 == order[first] >> 40; last++) continue;
+        for (last = first + 1; last < n && order[last] >> shift == order[first] >> shift; last++) continue;
         if (last > first + 1) std::sort(order.begin() + first, order.begin() + last, before);
     }
 }
 
 void Neighbours::set(int64_t row, Ranking &ranking, float inverse_temperature) const {
     ranking.sort();
-    const auto count = static_cast<int64_t>(ranking.order.size());
+    const int64_t count = std::min(static_cast<int64_t>(ranking.order.size()), k);
     int64_t *const its_slots = slots + row * k, *const its_values = values + row * k;
     float *const its_similarities = similarities + row * k, *const its_weights = weights + row * k;
-    float sum = 0;
     for (int64_t j = 0; j < count; j++) {
-        const auto &[slot, value, similarity] = ranking.found[ranking.order[j] & 0xFFFFFFFFu];
-        its_slots[j] = slot;
-        its_similarities[j] = similarity;
-        its_values[j] = value;
-        its_weights[j] = std::exp(inverse_temperature * (similarity - its_similarities[0]));
-        sum += its_weights[j];
+        const uint64_t i = ranking.order[j] & 0xFFFFFFFFu;
+        its_slots[j] = ranking.slots[i];
+        its_values[j] = ranking.values[i];
+        its_similarities[j] = ranking.similarities[i];
     }
-    for (int64_t j = 0; j < count; j++) its_weights[j] /= sum;
+    softmax(its_similarities, count, inverse_temperature, its_weights);
     std::fill(its_slots + count, its_slots + k, -1);
     std::fill(its_similarities + count, its_similarities + k, -std::numeric_limits<float>::infinity());
     std::fill(its_values + count, its_values + k, -1);
@@ -68,13 +127,10 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
     const auto size = static_cast<int>(memory.key_size);
     const auto dot = kernels().dot;
     threads = worth(n * m * size, threads);
-    struct Room {
-        std::vector<int64_t> slots;
-        Ranking ranking;
-    };
-    std::vector<Room> rooms(threads);
+    std::vector<Ranking> rankings(threads);
     parallel(n, threads, [&](int64_t row, int thread) {
-        auto &[slots, ranking] = rooms[thread];
+        Ranking &ranking = rankings[thread];
+        auto &slots = ranking.slots;
         slots.clear();
         const bool excludes = exclude && exclude[row] >= 0;
         for (int64_t j = 0; j < m; j++) {
@@ -83,12 +139,12 @@ void recall(const Slots &memory, const float *queries, int64_t n, const int64_t 
             slots.push_back(slot);
         }
         const auto count = static_cast<int64_t>(slots.size());
-        ranking.clear();
+        ranking.resize(count);
         for (int64_t j = 0; j < std::min<int64_t>(AHEAD, count); j++) prefetch(memory.keys + slots[j] * size, size);
         for (int64_t j = 0; j < count; j++) {
             if (j + AHEAD < count) prefetch(memory.keys + slots[j + AHEAD] * size, size);
-            const float similarity = dot(queries + row * size, memory.keys + slots[j] * size, size);
-            ranking.add(similarity, slots[j], memory.values[slots[j]]);
+            ranking.similarities[j] = dot(queries + row * size, memory.keys + slots[j] * size, size);
+            ranking.values[j] = memory.values[slots[j]];
         }
         neighbours.set(row, ranking, inverse_temperature);
     });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 struct Slots {
@@ -15,27 +14,19 @@ struct Slots {
 // What was scored for a query; its room is used again for the next.
 class Ranking {
 public:
-    void clear() {
-        order.clear();
-        found.clear();
-    }
-    void add(float similarity, int64_t slot, int64_t value) {
-        if (similarity == 0) similarity = 0;  // -0 is 0
-        uint32_t bits;
-        std::memcpy(&bits, &similarity, sizeof bits);
-        bits = bits >> 31 ? bits : 0x7FFFFFFFu - bits;  // falls as the similarity rises
-        order.push_back(uint64_t(bits) << 32 | found.size());
-        found.push_back({slot, value, similarity});
+    std::vector<int64_t> slots, values;
+    std::vector<float> similarities;
+
+    void resize(int64_t n) {
+        slots.resize(n);
+        values.resize(n);
+        similarities.resize(n);
     }
 
 private:
     friend struct Neighbours;
-    struct Found {
-        int64_t slot, value;
-        float similarity;
-    };
-    std::vector<uint64_t> order, other;  // a similarity and a number in `found`
-    std::vector<Found> found;
+    std::vector<uint32_t> falling;       // falls as the similarity rises
+    std::vector<uint64_t> order, other;  // this and which slot it is of
 
     void sort();  // the nearest first; of equally similar slots the lowest
 };
@@ -48,7 +39,7 @@ struct Neighbours {
     float *weights;       // 0
     int64_t k;
 
-    // Sorts and weighs what was scored for a query, at most k slots.
+    // Sorts what was scored for a query, and weighs the k best.
     void set(int64_t row, Ranking &, float inverse_temperature) const;
 };
 

@@ -122,6 +122,36 @@ def test_the_extension_finds_the_neighbours_that_torch_finds(n, found, key_size,
     assert (by_extension[2][~there] == -1).all()
 
 
+@needs_extension
+@pytest.mark.parametrize("inverse_temperature", [0.01, 40, 1000])
+def test_weights_of_the_extension_are_a_softmax(inverse_temperature) -> None:
+    memory = Memory(8, 500, k=300, inverse_temperature=inverse_temperature)
+    memory.keys.copy_(unit(500, 8))
+    memory.values.copy_(torch.arange(500))
+    for found in (1, 7, 8, 300):
+        slots = torch.rand(20, 500).argsort(1)[:, :found]
+        _, similarities, _, weights = native_rules.recall(unit(20, 8), slots, None, memory)
+        expected = (inverse_temperature * similarities.double()).softmax(1)
+        torch.testing.assert_close(weights.double(), expected, rtol=2e-5, atol=1e-30)
+        assert (weights[:, found:] == 0).all()
+
+
+@needs_extension
+@pytest.mark.parametrize("spread", [0, 1e-6, 1e-3, 1])
+def test_the_extension_sorts_by_similarity_and_then_by_slot(spread) -> None:
+    """Of many equally similar slots, too, and of such as hardly differ; above and below 0."""
+    memory = Memory(2, 3000, k=3000)
+    angles = torch.randint(40, (3000,)) * spread + 1.5
+    memory.keys.copy_(torch.stack([angles.cos(), angles.sin()], 1))
+    memory.values.copy_(torch.arange(3000))
+    slots, similarities, values, _ = native_rules.recall(torch.eye(2), torch.rand(2, 3000).argsort(1), None, memory)
+    for row in range(2):
+        found = list(zip((-similarities[row]).tolist(), slots[row].tolist(), strict=True))
+        assert found == sorted(found)
+    assert torch.equal(slots.sort().values, torch.arange(3000).expand(2, -1))
+    assert torch.equal(values, slots)
+
+
 def filled(capacity: int, taught: int, values: int) -> Memory:
     memory = Memory(key_size=5, capacity=capacity, k=4, age_noise=0.0)  # the two draw other noise
     for _ in range(taught):

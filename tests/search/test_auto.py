@@ -338,6 +338,28 @@ def test_what_is_found_is_the_best_of_what_was_read() -> None:
 
 
 @needs_extension
+def test_where_few_more_are_read_than_wanted_the_best_are_found_by_two_bytes_a_number() -> None:
+    """And of equal keys those in the lowest slots, also where they are the last."""
+    keys = unit(60, 20).repeat(3, 1)[torch.randperm(180)]
+    memory = filled(keys, k=100)
+    memory.search.lists_to_read.fill_(10**6)
+    query = unit(50, 20)
+    found = memory(query)
+    scored = (found.query[:, None] * memory.keys[found.slots]).sum(2)
+    assert torch.allclose(found.similarities, scored, atol=5e-5)
+    best = (query @ memory.keys.T).topk(100)
+    assert torch.allclose(found.similarities, best.values, atol=5e-5)
+    equal = (memory.keys[:, None] == memory.keys[None]).all(2)
+    for slots in found.slots:
+        there = torch.zeros(180, dtype=torch.bool).index_fill_(0, slots, True)
+        for slot in slots.tolist():
+            assert there[:slot][equal[slot, :slot]].all()
+        places = torch.full((180,), 180).index_put_((slots,), torch.arange(100))
+        ahead = (places[:, None] < places[None]) & there & there[:, None] & equal
+        assert torch.equal(ahead, ahead & (torch.arange(180)[:, None] < torch.arange(180)[None]))
+
+
+@needs_extension
 @pytest.mark.parametrize("many", [2**20, 1000])
 def test_queries_answer_alike_together_and_one_by_one(many, monkeypatch) -> None:
     monkeypatch.setattr(lists, "MANY", many)
