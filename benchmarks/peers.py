@@ -44,6 +44,7 @@ class FaissIVF:
         self.k, key_size, nlist = k, keys.shape[1], setting["nlist"]
         inner_product = faiss.METRIC_INNER_PRODUCT
         self.index: Any
+        self.centres: Any
         if setting["ef"]:
             self.centres = faiss.IndexHNSWFlat(key_size, 32, inner_product)
             self.centres.hnsw.efConstruction, self.centres.hnsw.efSearch = 80, setting["ef"]
@@ -143,7 +144,7 @@ def _trained(keys: Array, nlist: int) -> Array:
     if _last is None or _last[0] is not keys or _last[1] != nlist:
         means = faiss.Kmeans(keys.shape[1], nlist, niter=10, spherical=True, seed=1234)
         means.train(keys[:: max(len(keys) // (40 * nlist), 1)])
-        _last = keys, nlist, means.centroids
+        _last = keys, nlist, np.asarray(means.centroids)
     return _last[2]
 
 

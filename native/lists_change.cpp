@@ -322,7 +322,7 @@ private:
         std::fill(out, out + n, -1);
         if (counts[LISTS] == 0) return;
         for (int i = 0; i < n; i++) own[i].ask(&keys.codes[(first + i) * width], keys.scales[first + i]);
-        Finder::meet_centres(lists, own, n, 1);
+        Finder::meet_centres(lists, own, n, 1, 1);
         for (int i = 0; i < n; i++) {
             own[i].nearest_lists(lists, 1);
             out[i] = own[i].order[0].id;

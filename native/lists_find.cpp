@@ -15,8 +15,11 @@ namespace {
 constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 1024;
 // By the whole of their sign codes are compared, where there are many: so many times as many, and those of their blocks.
 constexpr int64_t WHOLE_MET = 2;
-// A query that reads few lists meets one in so many, by regions; one that reads more, more in proportion.
+// A query that looks for few lists meets one in so many, by regions; one that looks farther, more in proportion.
 constexpr int64_t FEW = 32, FEW_SHARE = 32;
+// Where lists are met by regions, a query that looks for more lists than this reads only one in so many of the others: what it
+// would miss is mostly in a region that it did not look into, and not in a farther list.
+constexpr int64_t READ = 16;
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16;
 constexpr int64_t ALL_SCORED = 4096;
 constexpr int64_t SAMPLE = 64;        // blocks of distances that tell how near the nearest are
@@ -113,16 +116,16 @@ void Finder::ask(const int8_t *of, float its_scale) {
     scale = its_scale;
 }
 
-void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t count) {
+void Finder::meet_centres(const Lists &lists, Finder *asked, int n, int64_t count, int64_t probes) {
     for (int i = 0; i < n; i++) asked[i].costs.set(lists, asked[i].code);
-    meet(lists, asked, n, count);
+    meet(lists, asked, n, count, probes);
     for (int i = 0; i < n; i++) asked[i].pick_centres(lists, count);
 }
 
-void Finder::meet(const Lists &lists, Finder *asked, int n, int64_t count) {
+void Finder::meet(const Lists &lists, Finder *asked, int n, int64_t count, int64_t probes) {
     if (!are_many(lists)) return meet_all(lists, asked, n);
     const int64_t centres = lists.counts[LISTS], least = shortlist(lists, count);
-    const int64_t in_regions = std::max(least, centres * std::max(count, FEW) / (FEW * FEW_SHARE));
+    const int64_t in_regions = std::max(least, centres * std::max(probes, FEW) / (FEW * FEW_SHARE));
     if (in_regions > centres / 2) return meet_near_blocks(lists, asked, n, WHOLE_MET * least);
     for (int i = 0; i < n; i++) asked[i].meet_regions(lists, in_regions);
 }
@@ -260,13 +263,22 @@ int32_t Finder::nearest_of(const Lists &lists, const std::vector<int32_t> &some)
     return places[std::max_element(similarities.begin(), similarities.end()) - similarities.begin()];
 }
 
+int64_t Finder::lists_read(const Lists &lists, int64_t probes) {
+    return are_many(lists) ? std::min(probes, READ + probes / READ) : probes;
+}
+
+// The least number of lists to look for, of which so many are read.
+int64_t Finder::probes_for(const Lists &lists, int64_t read) {
+    return are_many(lists) && read > READ ? std::max(read, (read - READ) * READ) : read;
+}
+
 // Some more than the average list would ask for.
 int64_t Finder::lists_for(const Lists &lists, int k, int64_t probes) {
-    return std::max<int64_t>(probes, int64_t{2} * k * lists.counts[LISTS] / std::max(lists.counts[FILLED], 1) + 1);
+    return std::max<int64_t>(lists_read(lists, probes), int64_t{2} * k * lists.counts[LISTS] / std::max(lists.counts[FILLED], 1) + 1);
 }
 
 void Finder::find(const Lists &lists, int k, int64_t probes) {
-    const int64_t n = lists.counts[LISTS];
+    const int64_t n = lists.counts[LISTS], least = lists_read(lists, probes);
     int64_t ranks = 0;
     for (int64_t count = lists_for(lists, k, probes);; count = n) {
         nearest_lists(lists, count);
@@ -275,7 +287,7 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
             __builtin_prefetch(lists.length + list.id);
             __builtin_prefetch(lists.head + list.id);
         }
-        for (held = ranks = 0; ranks < found && (ranks < probes || held < k); ranks++) held += lists.length[order[ranks].id];
+        for (held = ranks = 0; ranks < found && (ranks < least || held < k); ranks++) held += lists.length[order[ranks].id];
         if (held >= k || count >= n) break;
         pick_centres(lists, n);  // these are not enough
     }
@@ -365,7 +377,7 @@ void Finder::score_wholes(const Lists &lists) {
 
 int Finder::rank(const Lists &lists) {
     constexpr int64_t FIRST = 8;
-    meet_centres(lists, this, 1, FIRST);
+    meet_centres(lists, this, 1, FIRST, FIRST);
     held = 0;
     pieces.clear();
     for (int32_t block = 0; block < lists.counts[BLOCKS]; block++) {
@@ -380,15 +392,16 @@ int Finder::rank(const Lists &lists) {
     if (places.empty()) return 0;
     const auto nearest = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
     const int32_t list = lists.owner[places[nearest] / BLOCK];
-    // As a search would go about it that reads so many lists: what it misses is as if it were just beyond.
+    // As a search would go about it that looks for so many lists: what it misses is as if it were just beyond.
     const int64_t n = lists.counts[LISTS];
     int64_t missed = 0;
-    for (int64_t count = FIRST;; missed = count, count *= 2) {
-        meet_centres(lists, this, 1, count);
-        nearest_lists(lists, std::min(count, n));
-        for (size_t i = 0; i < order.size(); i++)
-            if (order[i].id == list) return static_cast<int>(std::max<int64_t>(i, missed) + 1);
-        if (count >= n) return static_cast<int>(n);
+    for (int64_t probes = FIRST;; missed = probes, probes *= 2) {
+        const int64_t count = std::min(lists_read(lists, probes), n);
+        meet_centres(lists, this, 1, count, probes);
+        nearest_lists(lists, count);
+        for (int64_t i = 0; i < static_cast<int64_t>(order.size()); i++)
+            if (order[i].id == list) return static_cast<int>(std::max(probes_for(lists, i + 1), missed + 1));
+        if (probes >= n) return static_cast<int>(n);
     }
 }
 
@@ -511,7 +524,7 @@ void lists_recall(const Lists &lists, const float *queries, int64_t n, const int
         const int here = static_cast<int>(std::min<int64_t>(n - first, TILE));
         for (int i = 0; i < here; i++)
             own[i].ask(lists, queries + (first + i) * lists.key_size, exclude ? exclude[first + i] : -1);
-        Finder::meet_centres(lists, own, here, count);
+        Finder::meet_centres(lists, own, here, count, probes);
         for (int i = 0; i < here; i++) {
             own[i].find(lists, k, probes);
             for (int j = 0; near && j < NEAR; j++)

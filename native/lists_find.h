@@ -44,10 +44,10 @@ public:
     void ask(const Lists &, const float *vector, int64_t excluded);
     void ask(const int8_t *of, float its_scale);
 
-    // Compares n queries, at most TILE, with centres, by sign codes: so far as is needed to find the `count` nearest, as a
-    // search that reads so many lists goes about it. To be called first after asking: codes that are read once for several
-    // queries cost half. The centres that are to be scored are on their way then.
-    static void meet_centres(const Lists &, Finder *, int n, int64_t count);
+    // Compares n queries, at most TILE, with centres, by sign codes: so far as is needed to find the `count` nearest, in as
+    // many regions as a search looks into that looks for `probes` lists. To be called first after asking: codes that are read
+    // once for several queries cost half. The centres that are to be scored are on their way then.
+    static void meet_centres(const Lists &, Finder *, int n, int64_t count, int64_t probes);
 
     // As many as centres were met for, next before.
     void nearest_lists(const Lists &, int64_t count);
@@ -58,7 +58,8 @@ public:
     // How many lists `find` looks for at first.
     static int64_t lists_for(const Lists &, int k, int64_t probes);
 
-    // Finds what to read: the `probes` nearest lists, and more of them until they hold k keys. It is on its way then.
+    // Finds what to read: of a search that looks for `probes` lists the nearest ones, and more of them until they hold k keys.
+    // It is on its way then.
     void find(const Lists &, int k, int64_t probes);
 
     // The k best of what was found.
@@ -95,7 +96,9 @@ private:
     std::vector<float> similarities;
     Ranking ranking;
 
-    static void meet(const Lists &, Finder *, int n, int64_t count);
+    static void meet(const Lists &, Finder *, int n, int64_t count, int64_t probes);
+    static int64_t lists_read(const Lists &, int64_t probes);
+    static int64_t probes_for(const Lists &, int64_t read);
     static void meet_all(const Lists &, Finder *, int n);
     static void meet_near_blocks(const Lists &, Finder *, int n, int64_t wanted);
     void meet_regions(const Lists &, int64_t wanted);
