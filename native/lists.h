@@ -4,8 +4,8 @@
 // after block, so that a list is read in one go. A list's centre is the mean of its keys as they are now. A query
 // compares itself with all centres, several queries at once, by their sign codes and then by the int8 codes of the best;
 // then with the keys in the lists of the nearest: where there are many by sign codes first, and by the int8 codes of the
-// best. Of the k best, 8 more bits of each number are read, which stand beside: so their similarities are true to about
-// 1e-5, and nothing is read from their slots, which would cost more than all else.
+// best. Of the k best, and of all where there are few more, 8 more bits of each number are read, which stand beside: so
+// their similarities are true to about 1e-5, and nothing is read from their slots, which would cost more than all else.
 //
 // The centres are what grows with the memory. Where there are many keys, a query meets those of the regions that it is
 // nearest to: a list stands in the region that its centre is in, see lists_regions.h. Lists are short there, so that the
