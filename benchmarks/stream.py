@@ -15,14 +15,15 @@ from rarecall.search import AutoSearch
 WANTED = 0.95  # recall@1
 # Queries whose true neighbours tell the recall, and those with which the search settles before it is timed.
 JUDGED, SETTLING = 1000, 16_384
-# Steps of each in a row, as a stream has them: what one leaves in the caches is its own, not that of the others.
-TURN = 11
+# Turns that each has, with all of its steps in a row, as a stream has them: what one leaves in the caches is its own, not
+# that of the others.
+TURNS = 2
 WARMUP = 2  # steps that do not count
 
 
 def steps_of(steps: int, batch: int) -> int:
-    """How many steps of a batch are timed: more of small ones, which are over in no time."""
-    return steps * min(max(128 // batch, 1), 8)
+    """How many steps a turn has: in all at least so many, more of small ones, which are over in no time."""
+    return (steps * min(max(128 // batch, 1), 8) + WARMUP) // TURNS
 
 
 class TimedSearch(AutoSearch):

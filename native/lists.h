@@ -11,9 +11,9 @@
 // nearest to: a list stands in the region that its centre is in, see lists_regions.h. Lists are short there, so that the
 // keys of one are of one kind, and a query that looks for them is near to their centre: of random directions, those that
 // the centre is nearest to are then among the query's nearest too, and one list in 32 is met. (Of longer lists, which mix
-// several kinds, half had to be.) A query that reads more lists meets more of them, in proportion: so where keys are not
-// like that, as many are met as find the nearest, since how many lists are read is learnt from what a search would have
-// found. In the end that is all: by half of their sign codes first, and by the whole of the best and of those that stand
+// several kinds, half had to be.) A query that looks for more lists meets more of them, in proportion, but reads few more:
+// so where keys are not like that, as many are met as find the nearest, since how many lists are looked for is learnt from
+// what a search would have found. In the end that is all: by half of their sign codes first, and by the whole of the best and of those that stand
 // with them.
 //
 // A key that moves leaves its list (the last one takes its place) and joins the nearest one. A list that grows long is
@@ -79,8 +79,8 @@ struct Lists {
     Regions regions;
     int32_t *near;    // the lists nearest to queries, NEAR of each; see lists_change
     int32_t *counts;  // what `Count` names
-    // How often of late the nearest key was in a list of each rank, (RANK_BINS,); how many lists are to be read, and the
-    // queries of all updates so far.
+    // How often of late the nearest key was found by looking for so many lists, (RANK_BINS,); how many are to be looked for,
+    // and the queries of all updates so far.
     double *ranks;
     int64_t *lists_to_read, *asked;
 };
@@ -100,7 +100,8 @@ void lists_change(const Lists &, const int64_t *slots, int64_t n, int64_t near, 
 // Makes codes, slots, sums and centres anew, from the keys and all that says where they are.
 void lists_restore(const Lists &, int threads);
 
-// The nearest of the keys in the `probes` nearest lists (in more, where these hold less than k), sorted and weighed.
+// The nearest of the keys in the `probes` nearest lists (in more, where these hold less than k; of many keys, where more than
+// a few are looked for, in part of them), sorted and weighed.
 // exclude: (n,) or null. near: where to write the queries' nearest lists, or null.
 void lists_recall(const Lists &, const float *queries, int64_t n, const int64_t *exclude, int probes,
                   float inverse_temperature, int threads, int32_t *near, const Neighbours &);

@@ -19,6 +19,9 @@ constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
 constexpr int STEADY = 8, GROWTH = 16;  // one key in 8 that change looks after another; one that is new, after two more
 constexpr int TOGETHER = 2 * TILE;      // at least so many at once, which meet the centres faster
 constexpr int FARTHEST = 4;             // keys of a block that are looked after in turn
+// A key looks for its list as a query does that looks for so many: of many keys, one that looked into fewer regions would miss
+// its own kind more often, and would be missed itself from then on by all who look for it.
+constexpr int64_t PROBES = 64;
 constexpr int ROUNDS = 4;               // of 2-means when a list is cut
 constexpr int64_t SHARE = 8;            // keys that are worth a second thread
 constexpr float WEIGHT = 127 * 255.0f;
@@ -322,7 +325,7 @@ private:
         std::fill(out, out + n, -1);
         if (counts[LISTS] == 0) return;
         for (int i = 0; i < n; i++) own[i].ask(&keys.codes[(first + i) * width], keys.scales[first + i]);
-        Finder::meet_centres(lists, own, n, 1, 1);
+        Finder::meet_centres(lists, own, n, 1, PROBES);
         for (int i = 0; i < n; i++) {
             own[i].nearest_lists(lists, 1);
             out[i] = own[i].order[0].id;

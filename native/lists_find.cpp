@@ -223,12 +223,6 @@ int Finder::near_axes(const Lists &lists, int64_t wanted) {
     }
 }
 
-// The list that stands at this place of the blocks that were met.
-int32_t Finder::met_list(const Lists &lists, int32_t place) const {
-    const int32_t among = met[place / BLOCK] * BLOCK + place % BLOCK;
-    return what == Met::blocks ? among : lists.regions.members[among];
-}
-
 // Puts into `places` the lists whose centres are to be scored, to find the `count` nearest. They are on their way then.
 void Finder::pick_centres(const Lists &lists, int64_t count) {
     const int64_t n = lists.counts[LISTS], wanted = shortlist(lists, count);
@@ -237,8 +231,10 @@ void Finder::pick_centres(const Lists &lists, int64_t count) {
         const int64_t blocks = what == Met::all ? (n + BLOCK - 1) / BLOCK : static_cast<int64_t>(met.size());
         // Of regions all blocks: what a sample says would depend on where in them lists stand.
         nearest_codes(to_centres.data(), blocks, wanted, what == Met::regions ? blocks : SAMPLE);
+        if (what == Met::regions)
+            for (const int32_t place : places) __builtin_prefetch(lists.regions.members + met_place(place));
         if (what != Met::all)
-            for (auto &place : places) place = met_list(lists, place);
+            for (auto &place : places) place = what == Met::blocks ? met_place(place) : lists.regions.members[met_place(place)];
     }
     if (places.empty()) {  // there are few, or all are as far as can be
         places.resize(n);

@@ -103,7 +103,8 @@ private:
     static void meet_near_blocks(const Lists &, Finder *, int n, int64_t wanted);
     void meet_regions(const Lists &, int64_t wanted);
     int near_axes(const Lists &, int64_t wanted);
-    int32_t met_list(const Lists &, int32_t place) const;
+    // Where in all blocks a place of those that were met is.
+    int32_t met_place(int32_t place) const { return met[place / BLOCK] * BLOCK + place % BLOCK; }
     void pick_centres(const Lists &, int64_t count);
     void collect(const Lists &, int64_t ranks);
     void meet_pieces(const Lists &, const uint8_t *signs, std::vector<uint8_t> &distances);

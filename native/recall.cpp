@@ -154,8 +154,11 @@ int64_t normalise(const float *vectors, int64_t n, int size, float *units, float
     int64_t bad = 0;
     for (int64_t row = 0; row < n; row++) {
         const float *vector = vectors + row * size;
-        double square = 0;  // as a double, no float32 is too large or too small to be squared
-        for (int i = 0; i < size; i++) square += static_cast<double>(vector[i]) * vector[i];
+        // As doubles, since no float32 is then too large or too small to be squared; four sums, which need not wait for each
+        // other.
+        double sums[4] = {};
+        for (int i = 0; i < size; i++) sums[i % 4] += static_cast<double>(vector[i]) * vector[i];
+        const double square = (sums[0] + sums[1]) + (sums[2] + sums[3]);
         if (!std::isfinite(square)) bad += std::count_if(vector, vector + size, [](float x) { return !std::isfinite(x); });
         const double inverse = square > 0 ? 1 / std::sqrt(square) : 2.0;
         if (inverse_lengths) inverse_lengths[row] = static_cast<float>(inverse);

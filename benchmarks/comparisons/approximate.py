@@ -18,7 +18,7 @@ from benchmarks.settings import SETTING, Settings
 from benchmarks.stream import (
     JUDGED,
     SETTLING,
-    TURN,
+    TURNS,
     WANTED,
     WARMUP,
     TimedSearch,
@@ -54,8 +54,8 @@ GRAPHS_UP_TO = 500_000
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
     """One row for each workload, size, key size, k and batch."""
     for name, size, key_size, k in product(settings.workloads, settings.sizes, settings.key_sizes, settings.ks):
-        counts = {batch: steps_of(settings.steps, batch) + WARMUP for batch in settings.batches}
-        many = JUDGED + SETTLING + sum(batch * count for batch, count in counts.items())
+        counts = {batch: steps_of(settings.steps, batch) for batch in settings.batches}
+        many = JUDGED + SETTLING + sum(batch * count * TURNS for batch, count in counts.items())
         load = workloads.make(name, size, key_size, many, settings.seed)
         judged, near = load.queries[:JUDGED], nearest(load.keys, load.queries[:JUDGED], k)
         search = TimedSearch(key_size, size, recall=WANTED)
@@ -74,21 +74,21 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             for peer, index in {**drawn, "auto": Ours(memory)}.items()
             for point in _curve(index, load.keys.numpy(), judged.numpy(), near)
         ]
-        begin = JUDGED + SETTLING
+        begin, now = JUDGED + SETTLING, memory.keys.numpy()
         for batch, steps in counts.items():
             peers = {peer: best[batch][0] for peer, best in best_of.items()}
             chosen = {peer: best[batch][1] for peer, best in best_of.items()}
             for peer, index in peers.items():
                 index.set(chosen[peer]["effort"])
             watch = search.watch = Stopwatch(warmup=WARMUP)
-            for turn in range(0, steps, TURN):
+            for _ in range(TURNS):
                 changes = []
-                for _ in range(turn, min(turn + TURN, steps)):
+                for _ in range(steps):
                     rows = slice(begin, begin + batch)
                     begin += batch
                     step(memory, load.queries[rows], load.targets[rows], watch)
-                    slots = search.touched
-                    changes.append((load.queries[rows].numpy(), slots.numpy(), memory.keys[slots].numpy()))
+                    slots = search.touched.numpy()
+                    changes.append((load.queries[rows].numpy(), slots, now[slots]))
                     progress.update()
                 for peer, index in peers.items():
                     for query, moved, keys in changes:
@@ -204,4 +204,4 @@ def _time(peer: Peer, keys: Array, judged: Array, batch: int) -> float:
 def steps(settings: Settings) -> int:
     """How many steps of progress a run has."""
     rows = product(settings.workloads, settings.sizes, settings.key_sizes, settings.ks, settings.batches)
-    return sum(steps_of(settings.steps, batch) + WARMUP for *_, batch in rows)
+    return sum(steps_of(settings.steps, batch) * TURNS for *_, batch in rows)

@@ -13,7 +13,6 @@ from benchmarks.settings import SETTING, Settings
 from benchmarks.stream import (
     JUDGED,
     SETTLING,
-    TURN,
     WANTED,
     WARMUP,
     TimedSearch,
@@ -31,7 +30,7 @@ COLUMNS = SETTING | {
     "search_step": "search + its update",
     "recall@1": "recall@1",
     "recall@k": "recall@k",
-    "probes": "lists read",
+    "probes": "lists looked for",
     "step_ms": "whole step, ms",
 }
 MIDDLE = 500_000
@@ -42,8 +41,8 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
     """One row for each workload, size and batch, all sizes in turns."""
     sizes = sorted({MIDDLE, *(settings.sizes if len(settings.sizes) > 1 else SIZES)})
     for name, key_size, k in product(settings.workloads, settings.key_sizes, settings.ks):
-        counts = {batch: steps_of(settings.steps, batch) + WARMUP for batch in settings.batches}
-        many = JUDGED + SETTLING + sum(batch * count for batch, count in counts.items())
+        counts = {batch: steps_of(settings.steps, batch) for batch in settings.batches}
+        many = JUDGED + SETTLING + sum(batch * count * TURNS for batch, count in counts.items())
         memories, recalls = {}, {}
         for size in sizes:
             load = workloads.make(name, size, key_size, many, settings.seed)
@@ -56,14 +55,14 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         begin = JUDGED + SETTLING
         for batch, steps in counts.items():
             watches = {size: Stopwatch(warmup=WARMUP) for size in sizes}
-            for turn in range(0, steps, TURN):
+            for _ in range(TURNS):
                 for size, (load, memory, search) in memories.items():
                     watch = search.watch = watches[size]
-                    for number in range(turn, min(turn + TURN, steps)):
-                        rows = slice(begin + number * batch, begin + (number + 1) * batch)
+                    for first in range(begin, begin + steps * batch, batch):
+                        rows = slice(first, first + batch)
                         step(memory, load.queries[rows], load.targets[rows], watch)
                         progress.update()
-            begin += steps * batch
+                begin += steps * batch
             for size, (_, _, search) in memories.items():
                 whole, searching = (
                     {size: watches[size].milliseconds(*parts) for size in (size, MIDDLE)}
@@ -90,4 +89,4 @@ def steps(settings: Settings) -> int:
     """How many steps of progress a run has."""
     sizes = {MIDDLE, *(settings.sizes if len(settings.sizes) > 1 else SIZES)}
     rows = product(settings.workloads, sizes, settings.key_sizes, settings.ks, settings.batches)
-    return sum(steps_of(settings.steps, batch) + WARMUP for *_, batch in rows)
+    return sum(steps_of(settings.steps, batch) * TURNS for *_, batch in rows)
