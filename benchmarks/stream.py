@@ -15,8 +15,8 @@ from rarecall.search import AutoSearch
 WANTED = 0.95  # recall@1
 # Queries whose true neighbours tell the recall, and those with which the search settles before it is timed.
 JUDGED, SETTLING = 1000, 16_384
-# Turns that each has, with all of its steps in a row, as a stream has them: what one leaves in the caches is its own, not
-# that of the others.
+# Turns that each has, with its steps in a row, as a stream has them: what one leaves in the caches is its own, not that
+# of the others.
 TURNS = 2
 WARMUP = 2  # steps that do not count
 

@@ -13,6 +13,7 @@ from benchmarks.settings import SETTING, Settings
 from benchmarks.stream import (
     JUDGED,
     SETTLING,
+    TURNS,
     WANTED,
     WARMUP,
     TimedSearch,
