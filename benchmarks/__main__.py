@@ -1,8 +1,8 @@
-"""python -m benchmarks [exact] [approximate] [scaling] [lsh] [update] [translation] [--long] [--sizes 100000 ...]
+"""python -m benchmarks [exact] [approximate] [scaling] [lsh] [update] [memory] [translation] [--long] [--sizes ...]
 
-Without names: the short version of exact, lsh and update, in under five minutes on two quiet cores. The approximate
-comparison builds and tunes the peers first, which takes some ten minutes a workload. The translation needs its text
-(`RARECALL_DATA`), and fills a memory first, some minutes.
+Without names: the short version of exact, lsh, update and memory, in under five minutes on two quiet cores. The
+approximate comparison builds and tunes the peers first, which takes some ten minutes a workload. The translation needs
+its text (`RARECALL_DATA`), and fills a memory first, some minutes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.comparisons import COMPARISONS
+from benchmarks.machine import commit
 from benchmarks.report import table, write
 from benchmarks.settings import LONG, SHORT
 from benchmarks.workloads import WORKLOADS
 
-QUICK = ("exact", "lsh", "update")
+QUICK = ("exact", "lsh", "update", "memory")
 
 
 def main() -> None:
@@ -40,6 +41,7 @@ def main() -> None:
     unknown = [name for name in arguments.comparisons if name not in COMPARISONS]
     if unknown:
         parser.error(f"there is no comparison {unknown[0]!r}; expected one of {', '.join(COMPARISONS)}")
+    commit()
     settings = LONG if arguments.long else SHORT
     given = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(settings)}
     changes: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}

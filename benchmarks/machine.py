@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -31,8 +32,12 @@ def provenance() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def commit() -> str:
-    """The commit that runs, with a + where its code was changed since; results change as they are made."""
+    """The commit that runs, with a + where its code was changed since; results change as they are made.
+
+    It is asked when a run begins: others may follow until it ends.
+    """
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:

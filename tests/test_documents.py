@@ -77,11 +77,13 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
         for one in figures("translation-cpu")["figures"]["differences"]
         if (one["of"], one["from"], one["on"]) == (EVEN, MEMORY, ODD)
     ]
+    approximate = {r["workload"]: r["step"] for r in figures("speed-approximate")["rows"] if r["batch"] == 16}
     expected = [
         f"| {omniglot['5-way 1-shot']['mean']:.1f}, {omniglot['20-way 1-shot']['mean']:.1f} |",
         f"| {figures('synthetic-neural-gpu-memory')['figures']['test']['mean']:.1f} |",
         f"| {by_context:+.2f} |",
         f"| {faster[0]:.0f} times as fast |",
+        f"| {approximate['real']:.1f} (real keys) to {approximate['clustered']:.1f} times as fast |",
     ]
     text = (ROOT / "README.md").read_text()
     assert not [figure for figure in expected if figure not in text]

@@ -93,6 +93,15 @@ def test_autocast_does_not_round_similarities(memory) -> None:
     assert torch.equal(loss, memory.loss(expected, torch.full((8,), 3)))
 
 
+def test_autocast_does_not_change_what_an_update_leaves(memory) -> None:
+    """Of a search too: a hash of rounded keys would be another than that of the query that looks for them."""
+    other = copy.deepcopy(memory)
+    train(memory, 10, seed=5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        train(other, 10, seed=5)
+    assert_same(snapshot(memory), snapshot(other))
+
+
 def test_inference_mode_leaves_a_memory_that_learns_on(memory) -> None:
     with torch.inference_mode():
         train(memory, 30, seed=3)

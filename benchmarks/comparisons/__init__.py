@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from benchmarks.comparisons import approximate, exact, lsh, scaling, translation, update
+from benchmarks.comparisons import approximate, exact, lsh, memory, scaling, translation, update
 from benchmarks.settings import Settings
 
 Row = dict[str, Any]
@@ -18,5 +18,6 @@ COMPARISONS: dict[str, ModuleType] = {
     "scaling": scaling,
     "lsh": lsh,
     "update": update,
+    "memory": memory,
     "translation": translation,
 }

@@ -137,7 +137,8 @@ class LSHSearch(Search):
         slots = slots[memory.values[slots] >= 0]
         if len(slots) == 0:
             return
-        codes = self._code(memory.keys[slots] @ self.planes)  # (n, tables)
+        with torch.autocast(slots.device.type, enabled=False):  # a key is hashed as a query is
+            codes = self._code(memory.keys[slots] @ self.planes)  # (n, tables)
         self.codes[:, slots] = codes.T.int()
         for table in range(self.tables):
             self._insert(memory, table, slots, codes[:, table])
