@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import gc
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -30,11 +30,13 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
     batch = max(settings.batches)
     for size, key_size, search in product(settings.sizes, settings.key_sizes, SEARCHES):
         load = workloads.make("clustered", size, key_size, batch * (settings.steps + WARMUP), settings.seed)
-        before = resident()
+        gc.collect()  # of memories that were measured before
+        before = process("VmRSS")
         memory = load.memory(settings.ks[0], batch, search)
         for number in range(settings.steps + WARMUP):
             if number == WARMUP:  # by now all that is made at the first need is there
-                held, most = resident(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                Path("/proc/self/clear_refs").write_text("5")  # the most so far is what there is now
+                held = process("VmRSS")
             query, target = load.step(number, batch)
             recall = memory(query)
             memory.loss(recall, target)
@@ -48,14 +50,15 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             "key": 4 * key_size,
             "memory": (held - before) / size,
             "saved": sum(tensor.nbytes for tensor in memory.state_dict().values()) / size,
-            "grown_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most) / 1024,
+            "grown_mb": (process("VmHWM") - held) / 2**20,
         }
         del memory, load
 
 
-def resident() -> int:
-    """The bytes of memory that this process has now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def process(name: str) -> int:
+    """Bytes of memory that this process has now (VmRSS), or had at the most (VmHWM)."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)]
+    return int(line.split()[1]) * 1024
 
 
 def steps(settings: Settings) -> int:
