@@ -29,7 +29,8 @@ class AutoSearch(Search):
     How many lists a query reads, the search finds out from the queries: now and then, at an update, one of the queries
     is asked again of all keys, and it is counted how many lists it would have had to read to find the nearest. As many
     lists are read as were enough for the wanted share of the queries so asked of late, and some more for what so few
-    samples can say. Where that is more than half of all lists, keys are not alike enough, and the search is exact.
+    samples can say. Where that is more than half of all lists, keys are not alike enough, and the search is exact. Of
+    more than a million keys, a query that looks for many lists looks into more regions of them, and reads few more.
 
     Lists hold two bytes of each number of a key: similarities are true to about 1e-5.
 
@@ -64,7 +65,7 @@ class AutoSearch(Search):
 
     @property
     def probes(self) -> int:
-        """How many lists a query reads; ALL where it reads all keys instead."""
+        """How many lists a query looks for; ALL where it reads all keys instead."""
         return int(self.lists_to_read)
 
     def settings(self) -> dict[str, float]:

@@ -101,7 +101,7 @@ class Lists:
 
     Attributes:
         keys: how many are in lists.
-        probes: how many lists a query has to read, as far as is known; ALL where it has to read all keys.
+        probes: how many lists a query has to look for, as far as is known; ALL where it has to read all keys.
         last: the last queries and what each excludes, contiguous, or None; some are asked again by the next change.
     """
 
