@@ -48,6 +48,9 @@ int limit_of(const uint8_t *distance, int64_t blocks, int64_t step, double wante
     return limit;
 }
 
+// At least so many keys are read for the k best of them: of only k, all would be taken, near or not.
+int64_t keys_for(int k) { return k + k / 2; }
+
 int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + std::copysign(0.5f, x))); }
 
 }  // namespace
@@ -270,7 +273,7 @@ int64_t Finder::probes_for(const Lists &lists, int64_t read) {
 
 // Some more than the average list would ask for.
 int64_t Finder::lists_for(const Lists &lists, int k, int64_t probes) {
-    return std::max<int64_t>(lists_read(lists, probes), int64_t{2} * k * lists.counts[LISTS] / std::max(lists.counts[FILLED], 1) + 1);
+    return std::max<int64_t>(lists_read(lists, probes), 2 * keys_for(k) * lists.counts[LISTS] / std::max(lists.counts[FILLED], 1) + 1);
 }
 
 void Finder::find(const Lists &lists, int k, int64_t probes) {
@@ -283,12 +286,13 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
             __builtin_prefetch(lists.length + list.id);
             __builtin_prefetch(lists.head + list.id);
         }
-        for (held = ranks = 0; ranks < found && (ranks < least || held < k); ranks++) held += lists.length[order[ranks].id];
+        for (held = ranks = 0; ranks < found && (ranks < least || held < keys_for(k)); ranks++)
+            held += lists.length[order[ranks].id];
         if (held >= k || count >= n) break;
         pick_centres(lists, n);  // these are not enough
     }
     collect(lists, ranks);
-    all_whole = held <= 2 * k;
+    all_whole = held <= 2 * keys_for(k);
     wanted = std::max<int64_t>({2 * k, SCORED, held / SCORED_SHARE});
     // What is read first is on its way from now on, for all queries of a thread.
     for (const auto &[block, rows] : pieces) {

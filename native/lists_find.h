@@ -58,8 +58,8 @@ public:
     // How many lists `find` looks for at first.
     static int64_t lists_for(const Lists &, int k, int64_t probes);
 
-    // Finds what to read: of a search that looks for `probes` lists the nearest ones, and more of them until they hold k keys.
-    // It is on its way then.
+    // Finds what to read: of a search that looks for `probes` lists the nearest ones, and more of them until they hold enough
+    // keys to choose k of them. It is on its way then.
     void find(const Lists &, int k, int64_t probes);
 
     // The k best of what was found.
