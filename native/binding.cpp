@@ -8,7 +8,8 @@ namespace {
 struct Names {
     PyObject *dtype = PyUnicode_InternFromString("dtype"), *is_cpu = PyUnicode_InternFromString("is_cpu"),
              *is_contiguous = PyUnicode_InternFromString("is_contiguous"), *numel = PyUnicode_InternFromString("numel"),
-             *shape = PyUnicode_InternFromString("shape"), *data_ptr = PyUnicode_InternFromString("data_ptr"), *version = PyUnicode_InternFromString("_version");
+             *shape = PyUnicode_InternFromString("shape"), *data_ptr = PyUnicode_InternFromString("data_ptr"),
+             *version = PyUnicode_InternFromString("_version");
 };
 
 const Names &names() {
