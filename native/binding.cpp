@@ -1,6 +1,7 @@
 #include "binding.h"
 
 #include <cstring>
+#include <initializer_list>
 
 namespace {
 
@@ -49,22 +50,50 @@ int64_t times_written(PyObject *tensor) {
     return times;
 }
 
-bool is_one_for_each_row(PyObject *tensor, PyObject *rows) {
-    PyObject *shape = PyObject_GetAttr(tensor, names().shape), *of_rows = PyObject_GetAttr(rows, names().shape);
-    bool is = shape && of_rows && PyTuple_Check(shape) && PyTuple_Check(of_rows) &&
-              PyTuple_GET_SIZE(shape) + 1 == PyTuple_GET_SIZE(of_rows);
-    for (Py_ssize_t i = 0; is && i < PyTuple_GET_SIZE(shape); i++)
-        is = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i)) == PyLong_AsLongLong(PyTuple_GET_ITEM(of_rows, i));
-    Py_XDECREF(shape);
-    Py_XDECREF(of_rows);
+bool is_one_for_each_row(PyObject *tensor, PyObject *shape) {
+    PyObject *own = PyObject_GetAttr(tensor, names().shape);
+    bool is = own && PyTuple_Check(own) && PyTuple_Check(shape) && PyTuple_GET_SIZE(own) + 1 == PyTuple_GET_SIZE(shape);
+    for (Py_ssize_t i = 0; is && i < PyTuple_GET_SIZE(own); i++)
+        is = PyLong_AsLongLong(PyTuple_GET_ITEM(own, i)) == PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+    Py_XDECREF(own);
     return is;
 }
 
-PyObject *Arguments::dtype_named(const char *name) {
+PyObject *of_torch(const char *name) {
     PyObject *torch = PyImport_ImportModule("torch");
     PyObject *found = torch ? PyObject_GetAttrString(torch, name) : nullptr;
     Py_XDECREF(torch);
     return found;
+}
+
+// Like another, which is said sooner than of what type it is and where.
+static PyObject *like(PyObject *tensor) {
+    static PyObject *const empty_like = of_torch("empty_like");
+    return empty_like && tensor ? PyObject_CallOneArg(empty_like, tensor) : nullptr;
+}
+
+PyObject *scalar(float number) {
+    static PyObject *const another = [] {
+        PyObject *empty = of_torch("empty"), *shape = Py_BuildValue("(())");
+        PyObject *kind = Py_BuildValue("{sOss}", "dtype", dtype_of<float>(), "device", "cpu");
+        PyObject *made = empty && shape && kind ? PyObject_Call(empty, shape, kind) : nullptr;
+        for (PyObject *each : {empty, shape, kind}) Py_XDECREF(each);
+        return made;
+    }();
+    PyObject *tensor = like(another);
+    if (tensor) *static_cast<float *>(data_ptr(tensor)) = number;
+    return tensor;
+}
+
+PyObject *numbers_like(PyObject *tensor) {
+    PyObject *made = like(tensor), *shape = made ? PyObject_GetAttr(made, names().shape) : nullptr;
+    if (shape && PyTuple_GET_SIZE(shape) != 1) {
+        PyObject *flat = PyObject_CallMethod(made, "view", "i", -1);
+        Py_SETREF(made, flat);
+    }
+    if (!shape) Py_CLEAR(made);
+    Py_XDECREF(shape);
+    return made;
 }
 
 PyObject *Arguments::take() {
@@ -119,6 +148,11 @@ void Arguments::expect(bool fits, int64_t count) {
         PyErr_Format(PyExc_ValueError, "Got a tensor of shape %S; expected one of %lld numbers.", shape,
                      static_cast<long long>(count));
     Py_XDECREF(shape);
+    failed = true;
+}
+
+void Arguments::refuse(const char *expected) {
+    if (!failed && !PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "Got %.200R; expected %s.", last, expected);
     failed = true;
 }
 

@@ -37,8 +37,28 @@ void *data_ptr(PyObject *tensor);
 // How often torch wrote to a tensor; 0 for one that was made in inference mode, which does not count.
 int64_t times_written(PyObject *tensor);
 
-// Whether a tensor has the shape of another without its last dimension.
-bool is_one_for_each_row(PyObject *tensor, PyObject *rows);
+// Whether a tensor has this shape, a tuple, without its last dimension.
+bool is_one_for_each_row(PyObject *tensor, PyObject *shape);
+
+// An attribute of torch.
+PyObject *of_torch(const char *name);
+
+// Torch's own object for this type, found once.
+template <typename T>
+PyObject *dtype_of() {
+    static PyObject *const found = of_torch(std::is_same_v<T, float>     ? "float32"
+                                            : std::is_same_v<T, int64_t> ? "int64"
+                                            : std::is_same_v<T, int32_t> ? "int32"
+                                            : std::is_same_v<T, bool>    ? "bool"
+                                                                         : "uint8");
+    return found;
+}
+
+// A new tensor of this one number.
+PyObject *scalar(float number);
+
+// A new tensor of as many int64 as there are in another, in one row.
+PyObject *numbers_like(PyObject *tensor);
 
 // The rows of a tensor.
 template <typename T>
@@ -59,7 +79,7 @@ public:
     // A tensor of n numbers of this type, contiguous and on the CPU.
     template <typename T>
     T *tensor(int64_t n) {
-        const Rows<void> found = numbers(dtype<T>, false);
+        const Rows<void> found = numbers(dtype_of<T>, false);
         expect(found.n == n, n);
         return static_cast<T *>(found.at);
     }
@@ -67,7 +87,7 @@ public:
     // The same, or null for None.
     template <typename T>
     T *tensor_or_null(int64_t n) {
-        const Rows<void> found = numbers(dtype<T>, true);
+        const Rows<void> found = numbers(dtype_of<T>, true);
         if (found.at) expect(found.n == n, n);
         return static_cast<T *>(found.at);
     }
@@ -75,7 +95,7 @@ public:
     // A tensor of any number of rows, each so wide; none for None.
     template <typename T>
     Rows<T> rows(int64_t width) {
-        const Rows<void> found = numbers(dtype<T>, true);
+        const Rows<void> found = numbers(dtype_of<T>, true);
         const int64_t n = width > 0 ? found.n / width : 0;
         expect(n * width == found.n, width);
         return {static_cast<T *>(found.at), n};
@@ -101,6 +121,9 @@ public:
     // Any object, borrowed; null after what did not fit.
     PyObject *object() { return take(); }
 
+    // The last one does not fit: this was expected. An error that says more stays.
+    void refuse(const char *expected);
+
     // Whether there were just as many as were read, and all fitted.
     bool complete();
 
@@ -113,18 +136,6 @@ private:
     void bytes(void *to, int64_t size);
     Rows<void> numbers(PyObject *(*dtype)(), bool none);
     void expect(bool fits, int64_t count);
-
-    static PyObject *dtype_named(const char *name);
-
-    // Torch's own object, found once.
-    template <typename T>
-    static PyObject *dtype() {
-        static PyObject *const found = dtype_named(std::is_same_v<T, float>     ? "float32"
-                                                   : std::is_same_v<T, int64_t> ? "int64"
-                                                   : std::is_same_v<T, bool>    ? "bool"
-                                                                                : "uint8");
-        return found;
-    }
 };
 
 // A function of the module.

@@ -49,7 +49,7 @@ int limit_of(const uint8_t *distance, int64_t blocks, int64_t step, double wante
 }
 
 // At least so many keys are read for the k best of them: of only k, all would be taken, near or not.
-int64_t keys_for(int k) { return k + k / 2; }
+int64_t keys_for(int k) { return 2 * k; }
 
 int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + std::copysign(0.5f, x))); }
 

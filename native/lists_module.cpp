@@ -1,6 +1,7 @@
 // The functions of rarecall._native that work on lists; see lists.h.
 #include "binding.h"
 
+#include "found.h"
 #include "lists.h"
 
 #ifdef __linux__
@@ -14,13 +15,12 @@ PyObject *change(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const auto lists = arguments.packed<Lists>();
     const auto slots = arguments.rows<int64_t>(1);
     const int64_t near = arguments.integer();
-    const auto queries = arguments.rows<float>(lists.key_size);
-    const auto *exclude = arguments.tensor_or_null<int64_t>(queries.n);
+    const Found *last = found_or_null(arguments);
     const double recall = arguments.number();
     const auto threads = static_cast<int>(arguments.integer());
     if (!arguments.complete()) return nullptr;
     PyObject *done = compute([&] {
-        if (queries.n) lists_learn(lists, queries.at, queries.n, exclude, recall, threads);
+        if (last && last->n) lists_learn(lists, last->units, last->n, last->exclude, recall, threads);
         lists_change(lists, slots.at, slots.n, near, threads);
     });
     Py_XDECREF(done);
@@ -47,13 +47,16 @@ PyObject *recall(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const auto inverse_temperature = static_cast<float>(arguments.number());
     const auto threads = static_cast<int>(arguments.integer());
     const int64_t near = arguments.integer();
-    const Neighbours neighbours{arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k),
-                                arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k), k};
     if (!arguments.complete()) return nullptr;
-    return compute([&] {
-        lists_recall(lists, queries.at, n, exclude, probes, inverse_temperature, threads,
-                     near < 0 ? nullptr : lists.near + near, neighbours);
+    Found *found = ask(queries.at, n, lists.key_size, k, exclude);
+    if (!found) return nullptr;
+    PyObject *done = compute([&] {
+        lists_recall(lists, found->units, n, found->exclude, probes, inverse_temperature, threads,
+                     near < 0 ? nullptr : lists.near + near, found->neighbours());
     });
+    Py_XDECREF(done);
+    if (!done) Py_CLEAR(found);
+    return reinterpret_cast<PyObject *>(found);
 }
 
 PyObject *valid(PyObject *, PyObject *const *given, Py_ssize_t count) {

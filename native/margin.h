@@ -6,15 +6,6 @@
 #include "newest.h"
 #include "recall.h"
 
-// One row for each of n queries.
-struct Asked {
-    const float *queries;       // (n, key_size)
-    const float *similarities;  // (n, k)
-    const int64_t *values;      // (n, k)
-    const int64_t *exclude;     // (n,), -1 for none, or null
-    int64_t n, k;
-};
-
 // What the gradient of the loss needs, one row for each query; all null where none is wanted.
 struct Kept {
     int64_t *columns;  // (n, 2): the first right neighbour and the first wrong one, -1 where there is none

@@ -3,6 +3,8 @@
 
 #include "binding.h"
 #include "clock.h"
+#include "found.h"
+#include "held_slots.h"
 #include "margin.h"
 #include "newest.h"
 #include "recall.h"
@@ -10,24 +12,33 @@
 
 namespace {
 
+PyObject *ask_(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    const int64_t key_size = arguments.integer(), k = arguments.integer();
+    const auto queries = arguments.rows<float>(key_size);
+    const auto *exclude = arguments.tensor_or_null<int64_t>(queries.n);
+    if (!arguments.complete()) return nullptr;
+    return reinterpret_cast<PyObject *>(ask(queries.at, queries.n, key_size, k, exclude));
+}
+
 PyObject *recall_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const auto memory = arguments.packed<Slots>();
-    const int64_t k = arguments.integer();
-    const auto queries = arguments.rows<float>(memory.key_size);
-    const int64_t n = queries.n, m = arguments.integer();
-    const auto *found = arguments.tensor<int64_t>(n * m), *exclude = arguments.tensor_or_null<int64_t>(n);
+    const Slots &memory = held_slots(arguments).slots;
+    const Found *found = found_or_null(arguments);
+    const int64_t n = found ? found->n : 0, m = arguments.integer();
+    const auto *slots = arguments.tensor<int64_t>(n * m);
     const auto inverse_temperature = static_cast<float>(arguments.number());
     const auto threads = static_cast<int>(arguments.integer());
-    const Neighbours neighbours{arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k),
-                                arguments.tensor<int64_t>(n * k), arguments.tensor<float>(n * k), k};
+    if (!found || m > found->k) arguments.refuse("Found, and at most k slots for each query");
     if (!arguments.complete()) return nullptr;
-    return compute([&] { recall(memory, queries.at, n, found, m, exclude, inverse_temperature, threads, neighbours); });
+    return compute(
+        [&] { recall(memory, found->units, n, slots, m, found->exclude, inverse_temperature, threads, found->neighbours()); });
 }
 
 PyObject *recall_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const auto memory = arguments.packed<Slots>();
+    const int64_t key_size = arguments.integer();
+    const Slots memory{arguments.rows<float>(key_size).at, nullptr, nullptr, key_size};
     const auto changed = arguments.rows<int64_t>(1);
     const Before before{changed.at, arguments.tensor<float>(changed.n * memory.key_size), changed.n};
     const auto units = arguments.rows<float>(memory.key_size);
@@ -43,41 +54,48 @@ PyObject *recall_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count)
     return compute([&] { recall_gradient(memory, before, recalled, of, inverse_temperature, threads, of_queries); });
 }
 
-PyObject *normalise_(PyObject *, PyObject *const *given, Py_ssize_t count) {
-    Arguments arguments(given, count);
-    const int64_t size = arguments.integer();
-    const auto vectors = arguments.rows<float>(size);
-    auto *units = arguments.tensor<float>(vectors.n * size), *inverse_lengths = arguments.tensor_or_null<float>(vectors.n);
-    if (!arguments.complete()) return nullptr;
-    return compute([&] { return normalise(vectors.at, vectors.n, static_cast<int>(size), units, inverse_lengths); });
+// The mean loss as a tensor, or null.
+PyObject *mean(const Loss &loss) {
+    return scalar(static_cast<float>(loss.sum / static_cast<double>(std::max<int64_t>(loss.count, 1))));
 }
-
-// The chains of a memory, or null where there are none.
-const Chains *or_null(const Chains &chains) { return chains.heads ? &chains : nullptr; }
 
 PyObject *margin_loss_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const auto memory = arguments.packed<Slots>();
-    const auto chains = arguments.packed_or_null<Chains>();
-    const int64_t k = arguments.integer();
-    const auto queries = arguments.rows<float>(memory.key_size);
-    const int64_t n = queries.n;
-    const Asked asked{queries.at, arguments.tensor<float>(n * k), arguments.tensor<int64_t>(n * k),
-                      arguments.tensor_or_null<int64_t>(n), n, k};
+    const HeldSlots &held = held_slots(arguments);
+    const Asked recalled = asked(arguments, held.slots.key_size, arguments.integer());
+    const int64_t n = recalled.n;
     const auto *targets = arguments.tensor<int64_t>(n);
     const auto *mask = arguments.tensor_or_null<bool>(n);
     const auto margin = static_cast<float>(arguments.number());
     const Kept kept{arguments.tensor_or_null<int64_t>(2 * n), arguments.tensor_or_null<float>(n),
-                    arguments.tensor_or_null<float>(n * memory.key_size)};
-    auto *mean = arguments.tensor<float>(1);
+                    arguments.tensor_or_null<float>(n * held.slots.key_size)};
     if (!arguments.complete()) return nullptr;
     Loss loss{};
-    PyObject *done = compute([&] {
-        loss = margin_loss(memory, asked, targets, mask, or_null(chains), margin, kept);
-        *mean = static_cast<float>(loss.sum / static_cast<double>(std::max<int64_t>(loss.count, 1)));
-    });
+    PyObject *done = compute([&] { loss = margin_loss(held.slots, recalled, targets, mask, held.chains_or_null(), margin, kept); });
     Py_XDECREF(done);
-    return done ? Py_BuildValue("LL", static_cast<long long>(loss.count), static_cast<long long>(loss.newest)) : nullptr;
+    PyObject *result = done ? mean(loss) : nullptr;
+    if (!result) return nullptr;
+    return Py_BuildValue("NLL", result, static_cast<long long>(loss.count), static_cast<long long>(loss.newest));
+}
+
+// For a single query, the calls of Python around a loss or an update cost several times what they do: so one call checks all
+// that there is to check, and does it. Where anything is out of the ordinary it does nothing, and says so by None.
+
+PyObject *quick_loss(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    HeldSlots &held = held_slots(arguments);
+    const Asked recalled = asked(arguments, held.slots.key_size, arguments.integer());
+    PyObject *buffers = arguments.object(), *shape = arguments.object(), *target = arguments.object();
+    const auto margin = static_cast<float>(arguments.number());
+    if (!arguments.complete()) return nullptr;
+    if (!fits(held, buffers, target, shape, 0)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+    const auto *targets = static_cast<const int64_t *>(data_ptr(target));
+    Loss loss{};
+    PyObject *done =
+        compute([&] { loss = margin_loss(held.slots, recalled, targets, nullptr, held.chains_or_null(), margin, {}); });
+    if (!done || loss.newest < 0) return done;
+    Py_DECREF(done);
+    return mean(loss);
 }
 
 PyObject *margin_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count) {
@@ -92,109 +110,97 @@ PyObject *margin_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count)
     return compute([&] { margin_gradient(kept, n, k, static_cast<int>(key_size), by, similarities, queries); });
 }
 
-template <void (*change)(const Chains &, const int64_t *, const int64_t *, int64_t)>
-PyObject *change_chains(PyObject *, PyObject *const *given, Py_ssize_t count) {
-    Arguments arguments(given, count);
-    const auto chains = arguments.packed<Chains>();
-    const auto memory = arguments.packed<Slots>();
-    const auto slots = arguments.rows<int64_t>(1);
-    if (!arguments.complete()) return nullptr;
-    return compute([&] { change(chains, memory.values, slots.at, slots.n); });
-}
-
 PyObject *newest_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const auto chains = arguments.packed<Chains>();
-    const auto memory = arguments.packed<Slots>();
+    const HeldSlots &held = held_slots(arguments);
     const auto targets = arguments.rows<int64_t>(1);
     const auto *exclude = arguments.tensor_or_null<int64_t>(targets.n);
     auto *slots = arguments.tensor<int64_t>(targets.n);
+    const Chains *chains = held.chains_or_null();
+    if (!chains) arguments.refuse("Slots with chains");
     if (!arguments.complete()) return nullptr;
     return compute([&] {
         for (int64_t i = 0; i < targets.n; i++)
-            slots[i] = newest(chains, memory.values, memory.sources, targets.at[i], exclude ? exclude[i] : -1);
+            slots[i] = newest(*chains, held.slots.values, held.slots.sources, targets.at[i], exclude ? exclude[i] : -1);
     });
 }
 
-PyObject *are_ids_(PyObject *, PyObject *const *given, Py_ssize_t count) {
-    Arguments arguments(given, count);
-    PyObject *tensor = count > 0 ? given[0] : nullptr;
-    const auto ids = arguments.rows<int64_t>(1);
-    PyObject *queries = arguments.object();
-    const int64_t at_least = arguments.integer();
-    if (!arguments.complete()) {
-        if (PyErr_ExceptionMatches(PyExc_ValueError)) {
-            PyErr_Clear();
-            Py_RETURN_FALSE;
-        }
-        return nullptr;
-    }
-    const bool are = is_one_for_each_row(tensor, queries) &&
-                     std::all_of(ids.at, ids.at + ids.n, [&](int64_t id) { return id >= at_least; });
-    return PyErr_Occurred() ? nullptr : PyBool_FromLong(are);
-}
+// What an update draws by: a number of torch's, by calling `draw` with the generator, where there is a slot to choose.
+struct Draw {
+    PyObject *draw, *generator;
 
-PyObject *version_(PyObject *, PyObject *const *given, Py_ssize_t count) {
-    Arguments arguments(given, count);
-    const auto memory = arguments.packed<Slots>();
-    PyObject *buffers = arguments.object();
-    if (!arguments.complete()) return nullptr;
-    static PyObject *const names[] = {PyUnicode_InternFromString("keys"), PyUnicode_InternFromString("values"),
-                                      PyUnicode_InternFromString("sources")};
-    const void *const at[] = {memory.keys, memory.values, memory.sources};
-    int64_t version = 0;
-    for (int i = 0; i < 3; i++) {
-        PyObject *tensor = PyDict_GetItemWithError(buffers, names[i]);
-        if (!tensor || data_ptr(tensor) != at[i]) return PyErr_Occurred() ? nullptr : PyLong_FromLong(-1);
-        version += times_written(tensor);
+    // Whether that worked.
+    bool operator()(const Clock &clock, const Batch &batch, uint64_t &seed) const {
+        seed = 0;
+        if (!draws(clock, batch)) return true;
+        PyObject *drawn = PyObject_CallOneArg(draw, generator);
+        if (drawn) seed = PyLong_AsUnsignedLongLong(drawn);
+        Py_XDECREF(drawn);
+        return !PyErr_Occurred();
     }
-    return PyLong_FromLongLong(version);
+};
+
+// (zeros, missed, touched, logged), or null.
+PyObject *updated_by(HeldSlots &held, const Clock &clock, const Batch &batch, double age_noise, const Draw &draw,
+                     int64_t *touched, float *before) {
+    uint64_t seed;
+    if (!draw(clock, batch, seed)) return nullptr;
+    Updated updated{};
+    PyObject *done = compute(
+        [&] { updated = update(held.slots, clock, held.chains_or_null(), batch, age_noise, seed, touched, before); });
+    Py_XDECREF(done);
+    if (!done || (updated.done && !wrote(held))) return nullptr;
+    return Py_BuildValue("LLLO", static_cast<long long>(updated.zeros), static_cast<long long>(updated.missed),
+                         static_cast<long long>(updated.touched), updated.logged ? Py_True : Py_False);
 }
 
 PyObject *update_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const auto memory = arguments.packed<Slots>();
+    HeldSlots &held = held_slots(arguments);
     const auto clock = arguments.packed<Clock>();
-    const auto chains = arguments.packed_or_null<Chains>();
-    const int64_t k = arguments.integer();
-    const auto queries = arguments.rows<float>(memory.key_size);
-    const int64_t n = queries.n;
-    const Batch batch{queries.at, arguments.tensor<int64_t>(n * k), arguments.tensor<int64_t>(n * k), k,
-                      arguments.tensor<int64_t>(n), arguments.tensor_or_null<int64_t>(n), n};
+    const Asked recalled = asked(arguments, held.slots.key_size, arguments.integer());
+    const int64_t n = recalled.n;
+    const Batch batch{recalled, arguments.tensor<int64_t>(n), arguments.tensor_or_null<int64_t>(n)};
     const double age_noise = arguments.number();
-    PyObject *draw = arguments.object(), *generator = arguments.object();
+    const Draw draw{arguments.object(), arguments.object()};
     auto *touched = arguments.tensor<int64_t>(n);
-    auto *before = arguments.tensor_or_null<float>(n * memory.key_size);
+    auto *before = arguments.tensor_or_null<float>(n * held.slots.key_size);
     if (!arguments.complete()) return nullptr;
-    uint64_t seed = 0;
-    if (draws(clock, batch)) {
-        PyObject *drawn = PyObject_CallOneArg(draw, generator);
-        if (drawn) seed = PyLong_AsUnsignedLongLong(drawn);
-        Py_XDECREF(drawn);
-        if (PyErr_Occurred()) return nullptr;
-    }
-    Updated updated{};
-    PyObject *done =
-        compute([&] { updated = update(memory, clock, or_null(chains), batch, age_noise, seed, touched, before); });
-    Py_XDECREF(done);
-    return done ? Py_BuildValue("LLLN", static_cast<long long>(updated.zeros), static_cast<long long>(updated.missed),
-                                static_cast<long long>(updated.touched), PyBool_FromLong(updated.logged))
-                : nullptr;
+    return updated_by(held, clock, batch, age_noise, draw, touched, before);
+}
+
+// Besides what update_ returns, a tensor of the slots touched, with room for as many as there are targets.
+PyObject *quick_update(PyObject *, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    HeldSlots &held = held_slots(arguments);
+    const auto clock = arguments.packed<Clock>();
+    const Asked recalled = asked(arguments, held.slots.key_size, arguments.integer());
+    PyObject *buffers = arguments.object(), *shape = arguments.object(), *target = arguments.object();
+    const double age_noise = arguments.number();
+    const Draw draw{arguments.object(), arguments.object()};
+    if (!arguments.complete()) return nullptr;
+    if (!fits(held, buffers, target, shape, 0)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+    PyObject *touched = numbers_like(target);
+    if (!touched) return nullptr;
+    const Batch batch{recalled, static_cast<const int64_t *>(data_ptr(target)), nullptr};
+    PyObject *updated = updated_by(held, clock, batch, age_noise, draw, static_cast<int64_t *>(data_ptr(touched)), nullptr);
+    PyObject *result = updated ? PyTuple_Pack(2, touched, updated) : nullptr;
+    Py_DECREF(touched);
+    Py_XDECREF(updated);
+    return result;
 }
 
 }  // namespace
 
 PyMethodDef memory_methods[] = {
-    function("normalise", normalise_, "Makes vectors of length 1; returns how many numbers are bad; see recall.h."),
+    function("ask", ask_, "Found of normalised queries, for recall to fill; see found.h."),
     function("recall", recall_, "Scores, sorts and weighs the slots that a search found; see recall.h."),
     function("recall_gradient", recall_gradient_, "The gradient of both; see recall.h."),
-    function("margin_loss", margin_loss_, "(count, newest) of the loss, and its mean; see margin.h."),
+    function("margin_loss", margin_loss_, "(mean, count, newest) of the loss; see margin.h."),
+    function("quick_loss", quick_loss, "The mean loss of an ordinary recall, or None."),
     function("margin_gradient", margin_gradient_, "The gradient of that; see margin.h."),
-    function("link", change_chains<link>, "Puts slots at the heads of their values' chains; see newest.h."),
-    function("unlink", change_chains<unlink>, "Takes slots out of their values' chains; see newest.h."),
     function("newest", newest_, "Finds the newest slot of each value; see newest.h."),
-    function("are_ids", are_ids_, "Whether these are int64, one for each row of a tensor, and none less than a number."),
-    function("version", version_, "How often torch wrote to a memory's tensors; -1 where they are not these."),
     function("update", update_, "(zeros, missed, touched, logged) of an update; see update.h."),
+    function("quick_update", quick_update, "(slots, (zeros, missed, touched, logged)) of an ordinary update, or None."),
     {nullptr, nullptr, 0, nullptr},
 };

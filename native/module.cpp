@@ -10,6 +10,8 @@
 #include "binding.h"
 #include "cpu.h"
 #include "exact.h"
+#include "found.h"
+#include "held_slots.h"
 
 namespace {
 
@@ -47,7 +49,7 @@ PyObject *use_variant(PyObject *, PyObject *name) {
 PyObject *copy_keys_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
     const auto copy = arguments.packed<Copy>();
-    const auto memory = arguments.packed<Slots>();
+    const Slots &memory = held_slots(arguments).slots;
     const int64_t used = arguments.integer();
     const auto slots = arguments.rows<int64_t>(1);
     const auto threads = static_cast<int>(arguments.integer());
@@ -58,7 +60,7 @@ PyObject *copy_keys_(PyObject *, PyObject *const *given, Py_ssize_t count) {
 PyObject *find_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
     const auto copy = arguments.packed<Copy>();
-    const auto memory = arguments.packed<Slots>();
+    const Slots &memory = held_slots(arguments).slots;
     const int64_t used = arguments.integer(), k = arguments.integer();
     const auto queries = arguments.rows<float>(copy.key_size);
     const auto *exclude = arguments.tensor_or_null<int64_t>(queries.n);
@@ -89,5 +91,6 @@ PyMODINIT_FUNC PyInit__native() {
     PyObject *module = PyModule_Create(&definition);
     for (PyMethodDef *others : {lists_methods, memory_methods})
         if (module && PyModule_AddFunctions(module, others) < 0) Py_CLEAR(module);
+    if (module && !(add_found(module) && add_held_slots(module))) Py_CLEAR(module);
     return module;
 }

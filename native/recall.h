@@ -48,6 +48,16 @@ struct Neighbours {
 void recall(const Slots &memory, const float *queries, int64_t n, const int64_t *found, int64_t m,
             const int64_t *exclude, float inverse_temperature, int threads, const Neighbours &neighbours);
 
+// What was asked, and what was found: one row for each of n queries.
+struct Asked {
+    const float *queries;       // (n, key_size), normalised
+    const int64_t *slots;       // (n, k)
+    const float *similarities;  // (n, k)
+    const int64_t *values;      // (n, k)
+    const int64_t *exclude;     // (n,), -1 for none, or null
+    int64_t n, k;
+};
+
 // Keys as they were before they changed: `slots`, (count,), ascending, and their `keys`, (count, key_size).
 struct Before {
     const int64_t *slots;

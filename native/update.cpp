@@ -20,12 +20,11 @@ struct Plan {
 
 // What an update does to the keys, before anything is changed.
 void make(Plan &plan, const float *keys, int size, const Batch &batch) {
-    auto nearest = [&](int64_t i) { return batch.nearest[i * batch.stride]; };
+    auto nearest = [&](int64_t i) { return batch.nearest(i); };
     auto &[confirmed, new_keys, missed, written, right, sum] = plan;
     for (auto *each : {&confirmed, &missed, &written, &right}) each->clear();
     new_keys.clear();
-    for (int64_t i = 0; i < batch.n; i++)
-        (batch.answers[i * batch.stride] == batch.targets[i] ? right : missed).push_back(i);
+    for (int64_t i = 0; i < batch.asked.n; i++) (batch.is_right(i) ? right : missed).push_back(i);
     for (const int64_t i : right)
         for (int j = 0; j < size; j += 16) __builtin_prefetch(keys + nearest(i) * size + j);
     // By slot; of one slot in the order of the queries, so that a sum is always the same.
@@ -36,7 +35,7 @@ void make(Plan &plan, const float *keys, int size, const Batch &batch) {
         const float *key = keys + slot * size;
         sum.assign(key, key + size);
         for (last = first; last < right.size() && nearest(right[last]) == slot; last++)
-            for (int i = 0; i < size; i++) sum[i] += batch.queries[right[last] * size + i];
+            for (int i = 0; i < size; i++) sum[i] += batch.asked.queries[right[last] * size + i];
         double square = 0;
         for (double x : sum) square += x * x;
         const double length = std::sqrt(square);
@@ -49,8 +48,8 @@ void make(Plan &plan, const float *keys, int size, const Batch &batch) {
 
 int64_t zeros(const Batch &batch, int size) {
     int64_t count = 0;
-    for (int64_t i = 0; i < batch.n; i++)
-        count += std::all_of(batch.queries + i * size, batch.queries + (i + 1) * size, [](float x) { return x == 0; });
+    for (int64_t i = 0; i < batch.asked.n; i++)
+        count += std::all_of(batch.asked.queries + i * size, batch.asked.queries + (i + 1) * size, [](float x) { return x == 0; });
     return count;
 }
 
@@ -58,7 +57,7 @@ int64_t zeros(const Batch &batch, int size) {
 
 bool draws(const Clock &clock, const Batch &batch) {
     int64_t room = clock.capacity - clock.state->used + clock.hole_count - clock.state->filled_holes;
-    for (int64_t i = 0; i < batch.n; i++) room -= batch.answers[i * batch.stride] != batch.targets[i];
+    for (int64_t i = 0; i < batch.asked.n; i++) room -= !batch.is_right(i);
     return room < 0;
 }
 
@@ -67,7 +66,7 @@ Updated update(const Slots &memory, const Clock &clock, const Chains *chains, co
     const auto size = static_cast<int>(memory.key_size);
     thread_local Plan plan;
     make(plan, memory.keys, size, batch);
-    Updated updated{zeros(batch, size), static_cast<int64_t>(plan.missed.size()), 0, true};
+    Updated updated{zeros(batch, size), static_cast<int64_t>(plan.missed.size()), 0, true, false};
     if (updated.zeros || updated.missed > clock.capacity) return updated;
 
     ++*clock.now;
@@ -84,10 +83,11 @@ Updated update(const Slots &memory, const Clock &clock, const Chains *chains, co
         std::copy_n(&plan.keys[i * size], size, memory.keys + plan.confirmed[i] * size);
     for (size_t i = 0; i < plan.missed.size(); i++) {
         const int64_t slot = plan.written[i], row = plan.missed[i];
-        std::copy_n(batch.queries + row * size, size, memory.keys + slot * size);
+        std::copy_n(batch.asked.queries + row * size, size, memory.keys + slot * size);
         memory.values[slot] = batch.targets[row];
         memory.sources[slot] = batch.sources ? batch.sources[row] : -1;
     }
+    updated.done = true;
     updated.logged = touch(clock, touched, updated.touched);
     if (chains) link(*chains, memory.values, touched, updated.touched);
     return updated;

@@ -7,19 +7,21 @@
 #include "newest.h"
 #include "recall.h"
 
-// The batch: n queries, (n, key_size), and what is known of each, (n,).
+// Queries, the first neighbour of each being its answer; and of each the right value and the example's id, (n,). Sources may
+// be null.
 struct Batch {
-    const float *queries;
-    const int64_t *nearest, *answers;  // the slot of its answer, and that slot's value: every stride-th
-    int64_t stride;
-    const int64_t *targets, *sources;  // the right value, and the example's id; sources may be null
-    int64_t n;
+    Asked asked;
+    const int64_t *targets, *sources;
+
+    int64_t nearest(int64_t i) const { return asked.slots[i * asked.k]; }
+    bool is_right(int64_t i) const { return asked.values[i * asked.k] == targets[i]; }
 };
 
 struct Updated {
     int64_t zeros, missed;  // queries without a direction, and those that need a slot of their own
     int64_t touched;        // slots confirmed and written
     bool logged;
+    bool done;
 };
 
 // Whether more queries need a slot of their own than there are empty ones: then the update draws which to write over.

@@ -1,19 +1,77 @@
 # A tensor must be contiguous, on the CPU, and of the type and length that are expected, else it raises. `_Fields` are
 # those of a struct of native/*.h, in order, packed; see `native.packed`.
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, final
 
 from torch import Generator, Tensor
+from typing_extensions import Buffer
 
 _Fields: TypeAlias = bytes
 
+@final
+class Found(Buffer):
+    """What queries found, see native/found.h; its tensors share its memory."""
+
+    @property
+    def query(self) -> Tensor:
+        """(n, key_size), normalised."""
+    @property
+    def inverse_lengths(self) -> Tensor:
+        """(n,), by what each query was multiplied."""
+    @property
+    def slots(self) -> Tensor:
+        """(n, k) int64."""
+    @property
+    def similarities(self) -> Tensor:
+        """(n, k)."""
+    @property
+    def values(self) -> Tensor:
+        """(n, k) int64."""
+    @property
+    def weights(self) -> Tensor:
+        """(n, k)."""
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Slots:
+    """The tensors of a memory's slots, see native/held_slots.h."""
+
+    def __new__(cls, key_size: int, keys: Tensor, values: Tensor, sources: Tensor, /) -> Slots: ...
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, values and sources."""
+    @property
+    def version(self) -> int:
+        """How often torch wrote to them, by hand or not, when they were asked last.
+
+        What was made in inference mode does not count.
+        """
+    def current(self, buffers: Mapping[str, Tensor | None], /) -> bool:
+        """Whether these are the buffers of that module, whose version is then known anew."""
+    def take(self, buffers: Mapping[str, Tensor | None], ids: Tensor, shape: Sequence[int], at_least: int, /) -> bool:
+        """The same, and whether ids are int64, one for each query of a shape, and none less than a number."""
+    @property
+    def chained(self) -> bool:
+        """Whether there are chains of the slots as they were when they were asked last; see `newest.chained`."""
+    def chain(
+        self, bits: int, capacity: int, heads: Tensor, following: Tensor, previous: Tensor, slots: Tensor, /
+    ) -> None:
+        """Makes them, of slots in the order in which they were touched."""
+    def unchain(self, slots: Tensor, /) -> None:
+        """Takes slots out of them, before they are emptied."""
+    def follow(self) -> None:
+        """They are of the slots as they were when they were asked last."""
+
+# Queries, slots, similarities and values of a recall, one row a query, and what each query excludes.
+_Rows: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
+
 def variants() -> list[str]: ...
 def use_variant(name: str, /) -> None: ...
-def copy_keys(copy: _Fields, memory: _Fields, used: int, slots: Tensor | None, threads: int, /) -> None: ...
+def copy_keys(copy: _Fields, memory: Slots, used: int, slots: Tensor | None, threads: int, /) -> None: ...
 def find(
     copy: _Fields,
-    memory: _Fields,
+    memory: Slots,
     used: int,
     k: int,
     queries: Tensor,
@@ -23,24 +81,11 @@ def find(
     scores: Tensor,
     /,
 ) -> None: ...
-def recall(
-    memory: _Fields,
-    k: int,
-    queries: Tensor,
-    m: int,
-    found: Tensor,
-    exclude: Tensor | None,
-    inverse_temperature: float,
-    threads: int,
-    slots: Tensor,
-    similarities: Tensor,
-    values: Tensor,
-    weights: Tensor,
-    /,
-) -> None: ...
-def normalise(size: int, vectors: Tensor, units: Tensor, inverse_lengths: Tensor | None, /) -> int: ...
+def ask(key_size: int, k: int, queries: Tensor, exclude: Tensor | None, /) -> Found: ...
+def recall(memory: Slots, found: Found, m: int, slots: Tensor, inverse_temperature: float, threads: int, /) -> None: ...
 def recall_gradient(
-    memory: _Fields,
+    key_size: int,
+    keys: Tensor,
     changed: Tensor,
     before: Tensor,
     units: Tensor,
@@ -57,22 +102,27 @@ def recall_gradient(
     /,
 ) -> None: ...
 def margin_loss(
-    memory: _Fields,
-    chains: _Fields | None,
+    memory: Slots,
     k: int,
-    queries: Tensor,
-    similarities: Tensor,
-    values: Tensor,
-    exclude: Tensor | None,
+    recall: Found | _Rows,
     targets: Tensor,
     mask: Tensor | None,
     margin: float,
     columns: Tensor | None,
     slopes: Tensor | None,
     positives: Tensor | None,
-    mean: Tensor,
     /,
-) -> tuple[int, int]: ...
+) -> tuple[Tensor, int, int]: ...
+def quick_loss(
+    slots: Slots,
+    k: int,
+    found: Found,
+    buffers: Mapping[str, Tensor | None],
+    shape: Sequence[int],
+    target: Tensor,
+    margin: float,
+    /,
+) -> Tensor | None: ...
 def margin_gradient(
     k: int,
     key_size: int,
@@ -84,19 +134,12 @@ def margin_gradient(
     queries: Tensor | None,
     /,
 ) -> None: ...
-def link(chains: _Fields, memory: _Fields, slots: Tensor, /) -> None: ...
-def unlink(chains: _Fields, memory: _Fields, slots: Tensor, /) -> None: ...
-def newest(chains: _Fields, memory: _Fields, targets: Tensor, exclude: Tensor | None, slots: Tensor, /) -> None: ...
-def are_ids(ids: Tensor, rows: Tensor, at_least: int, /) -> bool: ...
-def version(memory: _Fields, buffers: Mapping[str, Tensor | None], /) -> int: ...
+def newest(slots: Slots, targets: Tensor, exclude: Tensor | None, found: Tensor, /) -> None: ...
 def update(
-    memory: _Fields,
+    memory: Slots,
     clock: _Fields,
-    chains: _Fields | None,
     k: int,
-    queries: Tensor,
-    nearest: Tensor,
-    answers: Tensor,
+    recall: Found | _Rows,
     targets: Tensor,
     sources: Tensor | None,
     age_noise: float,
@@ -106,12 +149,24 @@ def update(
     before: Tensor | None,
     /,
 ) -> tuple[int, int, int, bool]: ...
+def quick_update(
+    slots: Slots,
+    clock: _Fields,
+    k: int,
+    found: Found,
+    buffers: Mapping[str, Tensor | None],
+    shape: Sequence[int],
+    target: Tensor,
+    age_noise: float,
+    draw: Callable[[Generator | None], int],
+    generator: Generator | None,
+    /,
+) -> tuple[Tensor, tuple[int, int, int, bool]] | None: ...
 def lists_change(
     lists: _Fields,
     slots: Tensor,
     near: int,
-    queries: Tensor | None,
-    exclude: Tensor | None,
+    last: Found | None,
     recall: float,
     threads: int,
     /,
@@ -126,11 +181,7 @@ def lists_recall(
     inverse_temperature: float,
     threads: int,
     near: int,
-    slots: Tensor,
-    similarities: Tensor,
-    values: Tensor,
-    weights: Tensor,
     /,
-) -> None: ...
+) -> Found: ...
 def lists_valid(lists: _Fields, /) -> bool: ...
 def large_pages(address: int, bytes: int, there: bool, /) -> None: ...

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,29 +13,24 @@ from torch import Tensor, nn
 from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import Slots, loaded, search_of, slots_of, tensors_of
+from rarecall.native import loaded, search_of, slots_of, tensors_of
 from rarecall.neighbours import Histories, neighbours
-from rarecall.newest import Chains
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from rarecall._native import Slots
 
 
-def apart(method: Method) -> Method:
-    """Leaves a method out of compiled graphs.
+@torch.compiler.disable
+def apart(method: Callable[..., Any], *args: Any) -> Any:
+    """Calls a method of a memory from compiled code, without compiling it.
 
     The number of slots and misses depends on the data, which a compiled graph cannot hold: a compiled training step
     breaks here, runs the memory as it is, and goes on compiled. Gradients flow through as ever. Where nothing is
-    compiled, this is spared what `torch.compiler.disable` costs.
+    compiled, a memory is spared what this costs.
     """
-    disabled = torch.compiler.disable(method)
-
-    @functools.wraps(method)
-    def either(*args: Any, **kwargs: Any) -> Any:
-        return (disabled if torch.compiler.is_compiling() else method)(*args, **kwargs)
-
-    return either  # type: ignore[return-value]
+    return method(*args)
 
 
 class Memory(nn.Module):
@@ -117,7 +111,6 @@ class Memory(nn.Module):
         self.search = search
         self.histories = Histories()
         self.known_slots: Slots | None = None
-        self._chains: Chains | None = None
         self.register_load_state_dict_pre_hook(_before_load)
         self.register_load_state_dict_post_hook(_after_load)
 
@@ -138,7 +131,6 @@ class Memory(nn.Module):
         settings = ", ".join(f"{name}={value}" for name, value in self._settings().items())
         return f"{settings}, filled={len(self)} ({len(self) / self.capacity:.0%})"
 
-    @apart
     def forward(self, query: Tensor, exclude: Tensor | None = None) -> Recall:
         """Finds the k neighbours of each query.
 
@@ -148,25 +140,26 @@ class Memory(nn.Module):
                 -1 excludes nothing. A network that trains on its own memory must not be answered by the key that the
                 same example wrote an epoch ago.
         """
-        shape = query.shape
+        if torch.compiler.is_compiling():
+            return apart(Memory.forward, self, query, exclude)
+        shape, known = query.shape, slots_of(self)
         check_query(query, shape, self.key_size)
-        if slots_of(self) is None and torch.is_autocast_enabled(query.device.type):
+        if known is None and torch.is_autocast_enabled(query.device.type):
             with torch.autocast(query.device.type, enabled=False):
                 return self.forward(query, exclude)
         if exclude is not None:
-            exclude = self._ids("exclude", exclude, query, at_least=-1).contiguous()
-        keys, _, _ = tensors_of(self)
-        query = query if query.dtype == keys.dtype else query.to(keys.dtype)
+            exclude = self._ids("exclude", exclude, shape, at_least=-1).contiguous()
+        dtype = torch.float32 if known is not None else self.keys.dtype
+        query = query if query.dtype == dtype else query.to(dtype)
         if len(shape) == 2:
-            found = neighbours(query, exclude, self)
-        else:
-            rows = query.reshape(-1, self.key_size), None if exclude is None else exclude.reshape(-1)
-            units, *others = neighbours(*rows, self)
+            return Recall(neighbours(query, exclude, self), shape, exclude, self, self.histories.version)
+        found = neighbours(query.reshape(-1, self.key_size), _flat(exclude), self)
+        if isinstance(found, tuple):
+            units, *others = found
             slots, similarities, values, weights = (tensor.view(*shape[:-1], self.k) for tensor in others)
             found = units.view(shape), slots, similarities, values, weights
-        return Recall(*found, exclude, self, self.histories.version)
+        return Recall(found, shape, exclude, self, self.histories.version)
 
-    @apart
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """The margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
 
@@ -179,22 +172,23 @@ class Memory(nn.Module):
             target: (...,) int64, the right values.
             mask: (...,) bool, False where a query takes no part, such as padding.
         """
+        if torch.compiler.is_compiling():
+            return apart(Memory.loss, self, recall, target, mask)
         self._check_recall(recall)
-        native = slots_of(self) is not None and recall.similarities.dtype == torch.float32
-        target = self._ids("target", target, recall.slots, at_least=0)
-        mask = self._mask(mask, recall.slots)
-        if not native and torch.is_autocast_enabled(recall.slots.device.type):
-            with torch.autocast(recall.slots.device.type, enabled=False):
+        shape, slots = recall.shape, self.known_slots
+        if recall.found is not None and mask is None and slots is not None:
+            loss = loaded().quick_loss(slots, self.k, recall.found, self._buffers, shape, target, self.margin)
+            if loss is not None:
+                return loss
+        native = slots_of(self) is not None
+        target, mask = self._ids("target", target, shape, at_least=0), self._mask(mask, shape)
+        if not native and torch.is_autocast_enabled(target.device.type):
+            with torch.autocast(target.device.type, enabled=False):
                 return self.loss(recall, target, mask)
-        similarities, query, values, exclude = recall.similarities, recall.query, recall.values, recall.exclude
-        if query.dim() != 2:
-            similarities, query, values = _rows(similarities), _rows(query), _rows(values)
-            exclude, target, mask = _flat(exclude), _flat(target), _flat(mask)
-        margin_loss: Any = native_rules.margin_loss if native else rules.margin_loss
-        loss: Tensor = margin_loss(similarities, query, values, exclude, target, mask, self)
-        return loss
+        if not native:
+            return rules.margin_loss(recall.rows(), _flat(target), _flat(mask), self)
+        return native_rules.margin_loss(recall.found or recall.rows(), _flat(target), _flat(mask), self)
 
-    @apart
     def update(
         self,
         recall: Recall,
@@ -216,20 +210,14 @@ class Memory(nn.Module):
             mask: (...,) bool, False where a query is not to be remembered, such as padding.
             generator: draws r; the global one by default.
         """
+        if torch.compiler.is_compiling():
+            return apart(Memory.update, self, recall, target, source, mask, generator)
         self._check_recall(recall)
-        update: Any = rules.update if slots_of(self) is None else native_rules.update
-        target = self._ids("target", target, recall.slots, at_least=0)
-        if source is not None:
-            source = self._ids("source", source, recall.slots, at_least=-1)
-        query, slots, values = recall.query, recall.slots, recall.values
-        if query.dim() != 2:
-            query, slots, values = _rows(query), _rows(slots), _rows(values)
-            target, source = _flat(target), _flat(source)
-        if mask is not None:
-            which = _flat(self._mask(mask, recall.slots))
-            query, slots, values, target = query[which], slots[which], values[which], target[which]
-            source = None if source is None else source[which]
-        touched = update(self, query, slots, values, target, source, generator)
+        slots, touched = self.known_slots, None
+        if recall.found is not None and mask is None and source is None and slots is not None and not self.histories:
+            touched = native_rules.quick_update(self, slots, recall, target, generator)
+        if touched is None:
+            touched = self._update(recall, target, source, mask, generator)
         self.histories.version += 1
         search_of(self).updated(self, touched)
 
@@ -330,52 +318,61 @@ class Memory(nn.Module):
             "age_noise": self.age_noise,
         }
 
-    @property
-    def chains(self) -> Chains:
-        """The slots by value, the newest first; made where they are not there."""
-        slots_of(self)
-        if self.known_chains is None:
-            self._chains = Chains(self)
-        assert self._chains is not None
-        return self._chains
-
-    @property
-    def known_chains(self) -> Chains | None:
-        """The same, or None where they are not there, or not of the slots as they were when `slots_of` was asked."""
-        if self._chains is not None and not self._chains.is_of(self):
-            self._chains = None
-        return self._chains
-
     def _empty(self, slots: Tensor) -> None:
         """Empties filled slots, (n,) int64, ascending."""
         self.histories.changing(self.keys, slots)
-        slots_of(self)
-        chains = self.known_chains
-        if chains is not None:
-            chains.unlink(self, slots)
+        known = slots_of(self)
+        follows = known is not None and known.chained
+        if known is not None:
+            known.unchain(slots)
         self.keys[slots] = 0.0
         self.values[slots] = -1
         self.sources[slots] = -1
         self.clock.forget(slots)
-        if chains is not None:
-            chains.follow(self)
+        if known is not None and slots_of(self) is known and follows:
+            known.follow()
         self.histories.version += 1
         self.search.changed(self, slots)
 
-    def _ids(self, name: str, ids: Tensor, rows: Tensor, at_least: int) -> Tensor:
-        """As int64 where the memory is: one id for each row of (..., *), none less than `at_least`."""
-        if self.known_slots is not None and loaded().are_ids(ids, rows, at_least):
+    def _update(
+        self,
+        recall: Recall,
+        target: Tensor,
+        source: Tensor | None,
+        mask: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Does what `update` does to the slots; returns those touched, ascending."""
+        shape, native = recall.shape, slots_of(self) is not None
+        target = _flat(self._ids("target", target, shape, at_least=0))
+        if source is not None:
+            source = _flat(self._ids("source", source, shape, at_least=-1))
+        found: Any = recall.found if native and mask is None else None
+        if found is None:
+            found = recall.rows()
+        if mask is not None:
+            which = _flat(self._mask(mask, shape))
+            found = tuple(None if tensor is None else tensor[which] for tensor in found)
+            target, source = target[which], None if source is None else source[which]
+        update: Any = native_rules.update if native else rules.update
+        touched: Tensor = update(self, found, target, source, generator)
+        return touched
+
+    def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
+        """As int64 where the memory is: one id for each query, (..., *), none less than `at_least`."""
+        slots = self.known_slots
+        if slots is not None and slots.take(self._buffers, ids, shape, at_least):
             return ids
-        check_ids(name, ids, rows.shape[:-1], at_least)
+        check_ids(name, ids, shape[:-1], at_least)
         _, values, _ = tensors_of(self)
         return ids.to(values)
 
-    def _mask(self, mask: Tensor | None, rows: Tensor) -> Tensor | None:
-        """Where the memory is: one bool for each row of (..., *), or None."""
+    def _mask(self, mask: Tensor | None, shape: torch.Size) -> Tensor | None:
+        """Where the memory is: one bool for each query, (..., *), or None."""
         if mask is None:
             return None
-        check_mask(mask, rows.shape[:-1])
-        return mask.to(rows.device)
+        check_mask(mask, shape[:-1])
+        return mask.to(self.values.device)
 
     def _check_recall(self, recall: Recall) -> None:
         if recall.memory is not self:
@@ -389,7 +386,7 @@ class Memory(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.
-        return self.__dict__ | {"known_slots": None, "_chains": None}
+        return self.__dict__ | {"known_slots": None}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Memory:
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
@@ -401,11 +398,6 @@ class Memory(nn.Module):
         super()._apply(at_least_float32, recurse)
         self.histories.version += 1
         return self
-
-
-def _rows(tensor: Tensor) -> Tensor:
-    """(..., *) as (n, *), one row a query."""
-    return tensor.reshape(-1, tensor.shape[-1])
 
 
 def _flat(tensor: Any) -> Any:

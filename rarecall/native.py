@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import struct
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from rarecall._native import Slots
     from rarecall.memory import Memory
 
 
@@ -29,22 +29,6 @@ def extension() -> ModuleType | None:
         )
         return None
     return _native
-
-
-@dataclass(eq=False, slots=True)
-class Slots:
-    """The tensors of a memory's slots, where the extension can work on them.
-
-    Attributes:
-        tensors: keys, values and sources.
-        fields: what the extension takes for them.
-        version: how often torch wrote to them, when they were asked last, by hand or not; what was made in inference
-            mode does not count.
-    """
-
-    tensors: tuple[Tensor, Tensor, Tensor]
-    fields: bytes
-    version: int
 
 
 def tensors_of(memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,12 +54,8 @@ def slots_of(memory: Memory) -> Slots | None:
     out is kept, since every step asks several times; a tensor put in the place of another is noticed.
     """
     known = memory.known_slots
-    if known is not None:
-        version = loaded().version(known.fields, memory._buffers)
-        if version >= 0:
-            known.version = version
-            return known
-    memory.known_slots = known = _slots_of(memory)
+    if known is None or not known.current(memory._buffers):
+        memory.known_slots = known = _slots_of(memory)
     return known
 
 
@@ -92,8 +72,8 @@ def _slots_of(memory: Memory) -> Slots | None:
                 f"Got a memory with {tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()} on "
                 f"{tensor.device}; expected {dtype} of shape {shape}, contiguous, on the CPU."
             )
-    fields = packed(*(tensor.data_ptr() for tensor in tensors), memory.key_size)
-    return Slots(tensors, fields, native.version(fields, memory._buffers))
+    slots: Slots = native.Slots(memory.key_size, *tensors)
+    return slots
 
 
 def usable(memory: Memory) -> bool:
@@ -101,12 +81,12 @@ def usable(memory: Memory) -> bool:
     return slots_of(memory) is not None
 
 
-def fields_of(memory: Memory) -> bytes:
-    """What the extension takes for a memory's slots, as they were when `slots_of` or `usable` was asked last."""
+def known_slots_of(memory: Memory) -> Slots:
+    """What `slots_of` told last, where the extension is known to work on them."""
     slots = memory.known_slots or slots_of(memory)
     if slots is None:
         raise RuntimeError("The C++ extension cannot work on this memory; ask usable(memory) first.")
-    return slots.fields
+    return slots
 
 
 def loaded() -> ModuleType:

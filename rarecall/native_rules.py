@@ -11,58 +11,32 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rarecall.checks import check_finite, check_room
-from rarecall.native import clock_of, fields_of, loaded, slots_of, tensors_of
+from rarecall.checks import check_room
+from rarecall.native import clock_of, known_slots_of, loaded
+from rarecall.newest import chained
 
 if TYPE_CHECKING:
+    from rarecall._native import Found, Slots
     from rarecall.memory import Memory
+    from rarecall.recall import Recall, Rows
 
 
-def normalise(vectors: Tensor, with_lengths: bool = True) -> tuple[Tensor, Tensor | None]:
-    """(n, d) -> (n, d) of length 1, and by what each was multiplied, (n,), if wanted; see `rules.normalise`."""
-    n, size = vectors.shape
-    units = torch.empty(n, size)
-    inverse_lengths = torch.empty(n) if with_lengths else None
-    check_finite(loaded().normalise(size, vectors.contiguous(), units, inverse_lengths))
-    return units, inverse_lengths
-
-
-def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, ...]:
-    """Scores, sorts and weighs what a search found; see `rules.recall`."""
-    (n, m), k = found.shape, memory.k
-    slots, values = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k, dtype=torch.int64)
-    similarities, weights = torch.empty(n, k), torch.empty(n, k)
+def recall(found: Found, slots: Tensor, memory: Memory) -> None:
+    """Scores, sorts and weighs the slots that a search found for the queries of `found`; see `rules.recall`."""
     loaded().recall(
-        fields_of(memory),
-        k,
-        units,
-        m,
-        found.contiguous(),
-        _contiguous(exclude),
-        memory.inverse_temperature,
-        torch.get_num_threads(),
-        slots,
-        similarities,
-        values,
-        weights,
+        *(known_slots_of(memory), found, slots.shape[1], slots.contiguous()),
+        *(memory.inverse_temperature, torch.get_num_threads()),
     )
-    return slots, similarities, values, weights
 
 
-def margin_loss(
-    similarities: Tensor,
-    units: Tensor,
-    values: Tensor,
-    exclude: Tensor | None,
-    target: Tensor,
-    mask: Tensor | None,
-    memory: Memory,
-) -> Tensor:
+def margin_loss(recall: Found | Rows, target: Tensor, mask: Tensor | None, memory: Memory) -> Tensor:
     """See `rules.margin_loss`."""
-    if (similarities.requires_grad or units.requires_grad) and torch.is_grad_enabled():
-        with_gradient: Tensor = MarginLoss.apply(similarities, units, values, exclude, target, mask, memory)
-        return with_gradient
-    mean, _, _ = _margin_loss(similarities, units, values, exclude, target, mask, memory)
+    if isinstance(recall, tuple):
+        query, slots, similarities, values, exclude = recall
+        if (similarities.requires_grad or query.requires_grad) and torch.is_grad_enabled():
+            with_gradient: Tensor = MarginLoss.apply(query, slots, similarities, values, exclude, target, mask, memory)
+            return with_gradient
+    mean, _, _ = _margin_loss(recall, target, mask, memory)
     return mean
 
 
@@ -72,8 +46,9 @@ class MarginLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        query: Tensor,
+        slots: Tensor,
         similarities: Tensor,
-        units: Tensor,
         values: Tensor,
         exclude: Tensor | None,
         target: Tensor,
@@ -83,7 +58,8 @@ class MarginLoss(torch.autograd.Function):
         """The loss, a scalar."""
         (n, k), key_size = similarities.shape, memory.key_size
         kept = torch.empty(n, 2, dtype=torch.int64), torch.empty(n), torch.empty(n, key_size)
-        mean, ctx.count, ctx.newest = _margin_loss(similarities, units, values, exclude, target, mask, memory, kept)
+        rows = query, slots, similarities, values, exclude
+        mean, ctx.count, ctx.newest = _margin_loss(rows, target, mask, memory, kept)
         ctx.save_for_backward(*kept)
         ctx.shape = n, k, key_size
         return mean
@@ -91,19 +67,16 @@ class MarginLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_loss: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of the similarities, (n, k), and of the units, (n, key_size)."""
+        """The gradients of the query, (n, key_size), and of the similarities, (n, k)."""
         n, k, key_size = ctx.shape
         similarities = torch.zeros(n, k)
-        units = torch.zeros(n, key_size) if ctx.newest else None
-        loaded().margin_gradient(k, key_size, *ctx.saved_tensors, float(of_loss) / ctx.count, similarities, units)
-        return similarities, units, None, None, None, None, None
+        query = torch.zeros(n, key_size) if ctx.newest else None
+        loaded().margin_gradient(k, key_size, *ctx.saved_tensors, float(of_loss) / ctx.count, similarities, query)
+        return query, None, similarities, None, None, None, None, None
 
 
 def _margin_loss(
-    similarities: Tensor,
-    units: Tensor,
-    values: Tensor,
-    exclude: Tensor | None,
+    recall: Found | Rows,
     target: Tensor,
     mask: Tensor | None,
     memory: Memory,
@@ -114,53 +87,38 @@ def _margin_loss(
     Args:
         kept: where to keep what the gradient needs, the fields of Kept in native/margin.h.
     """
-    chains, mean = memory.known_chains, torch.empty(())
     columns, slopes, positives = kept
-    count, newest = loaded().margin_loss(
-        fields_of(memory),
-        None if chains is None else chains.fields,
+    mean, count, newest = loaded().margin_loss(
+        known_slots_of(memory),
         memory.k,
-        units.contiguous(),
-        similarities.contiguous(),
-        values.contiguous(),
-        _contiguous(exclude),
+        _contiguous_rows(recall),
         target.contiguous(),
-        _contiguous(mask),
+        None if mask is None else mask.contiguous(),
         memory.margin,
         columns,
         slopes,
         positives,
-        mean,
     )
     if newest < 0:  # a query has no right neighbour, and there are no chains yet
-        assert memory.chains
-        return _margin_loss(similarities, units, values, exclude, target, mask, memory, kept)
+        chained(memory)
+        return _margin_loss(recall, target, mask, memory, kept)
     return mean, max(count, 1), newest
 
 
 def update(
-    memory: Memory,
-    units: Tensor,
-    slots: Tensor,
-    values: Tensor,
-    target: Tensor,
-    source: Tensor | None,
-    generator: torch.Generator | None,
+    memory: Memory, recall: Found | Rows, target: Tensor, source: Tensor | None, generator: torch.Generator | None
 ) -> Tensor:
     """Confirms and writes; returns the slots touched, ascending, int64; see `rules.update`."""
-    clock, (n, key_size), chains = clock_of(memory), units.shape, memory.known_chains
-    touched = torch.empty(n, dtype=torch.int64)
-    before = torch.empty(n, key_size) if memory.histories else None
+    clock = clock_of(memory)
+    touched = torch.empty_like(target)
+    before = torch.empty(len(touched), memory.key_size) if memory.histories else None
     zeros, missed, count, logged = loaded().update(
-        fields_of(memory),
+        known_slots_of(memory),
         clock.fields,
-        None if chains is None else chains.fields,
         memory.k,
-        units.contiguous(),
-        slots.contiguous(),
-        values.contiguous(),
+        _contiguous_rows(recall),
         target.contiguous(),
-        _contiguous(source),
+        None if source is None else source.contiguous(),
         memory.age_noise,
         _draw,
         generator,
@@ -170,15 +128,30 @@ def update(
     check_room(missed, memory.capacity, zeros)
     if not logged:
         clock.rebuild()
-    torch.autograd.graph.increment_version(tensors_of(memory))
-    slots_of(memory)  # whose version is another now
-    if chains is not None:
-        chains.follow(memory)
-    if count < n:
-        touched = touched[:count]
+    touched = touched[:count]
     if before is not None:
         memory.histories.add(touched, before[:count])
     return touched
+
+
+def quick_update(
+    memory: Memory, slots: Slots, recall: Recall, target: Tensor, generator: torch.Generator | None
+) -> Tensor | None:
+    """The same, of a recall as it was found, where there is nothing out of the ordinary; None where there is."""
+    clock = clock_of(memory)
+    done = loaded().quick_update(
+        *(slots, clock.fields, memory.k, recall.found, memory._buffers, recall.shape, target),
+        *(memory.age_noise, _draw, generator),
+    )
+    if done is None:
+        return None
+    touched: Tensor
+    touched, (zeros, missed, count, logged) = done
+    if zeros or missed > memory.capacity:
+        check_room(missed, memory.capacity, zeros)
+    if not logged:
+        clock.rebuild()
+    return touched if count == len(touched) else touched[:count]
 
 
 def _draw(generator: torch.Generator | None) -> int:
@@ -186,5 +159,11 @@ def _draw(generator: torch.Generator | None) -> int:
     return int(torch.randint(2**62, (), generator=generator))
 
 
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
+def _contiguous_rows(recall: Found | Rows) -> Found | Rows:
+    if not isinstance(recall, tuple):
+        return recall
+    query, slots, similarities, values, exclude = recall
+    return (
+        *(query.contiguous(), slots.contiguous(), similarities.contiguous(), values.contiguous()),
+        None if exclude is None else exclude.contiguous(),
+    )

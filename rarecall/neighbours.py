@@ -9,12 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rarecall import native_rules, rules
-from rarecall.native import extension, loaded, packed, search_of
+from rarecall import rules
+from rarecall.native import extension, loaded, search_of
 
 if TYPE_CHECKING:
+    from rarecall._native import Found
     from rarecall.memory import Memory
+    from rarecall.search import Search
 
+# Of n queries: they themselves of length 1, (n, key_size); slots, similarities, values, weights, each (n, k).
+Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 # Of a recall: the normalised queries, (n, key_size); by what they were multiplied, (n,); slots and weights, (n, k).
 Recalled: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -31,18 +35,19 @@ class Neighbours(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, exclude: Tensor | None, memory: Memory
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, query: Tensor, exclude: Tensor | None, memory: Memory) -> Tensors:
         """query: (n, key_size) -> the same of length 1; slots, similarities, values, weights, each (n, k)."""
-        units, inverse_lengths = _rules(memory).normalise(query)
-        slots, similarities, values, weights = search_of(memory).neighbours(memory, units, exclude)
+        if memory.known_slots is None:
+            units, inverse_lengths, slots, similarities, values, weights = _found(query, exclude, memory)
+        else:
+            found: Found = search_of(memory).found(memory, query.contiguous(), exclude)
+            units, inverse_lengths = found.query, found.inverse_lengths
+            slots, similarities, values, weights = found.slots, found.similarities, found.values, found.weights
         ctx.mark_non_differentiable(slots, values)
         ctx.set_materialize_grads(False)
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(units, inverse_lengths, slots, weights)
-            ctx.inverse_temperature = memory.inverse_temperature
-            ctx.history = memory.histories.begin(memory.keys, slots)
+        ctx.save_for_backward(units, inverse_lengths, slots, weights)
+        ctx.inverse_temperature = memory.inverse_temperature
+        ctx.history = memory.histories.begin(memory.keys, slots)
         return units, slots, similarities, values, weights
 
     @staticmethod
@@ -62,18 +67,29 @@ class Neighbours(torch.autograd.Function):
         return gradient, None, None
 
 
-def neighbours(query: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What `Neighbours` computes; where no gradient can be asked for, without room for one."""
+def neighbours(query: Tensor, exclude: Tensor | None, memory: Memory) -> Found | Tensors:
+    """The same; where no gradient can be asked for, without room for one.
+
+    `slots_of(memory)` was asked just before.
+    """
     if query.requires_grad and torch.is_grad_enabled():
-        with_gradient: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = Neighbours.apply(query, exclude, memory)
+        with_gradient: Tensors = Neighbours.apply(query, exclude, memory)
         return with_gradient
-    units, _ = _rules(memory).normalise(query, with_lengths=False)
-    slots, similarities, values, weights = search_of(memory).neighbours(memory, units, exclude)
+    if memory.known_slots is not None:
+        found: Found = search_of(memory).found(memory, query.contiguous(), exclude)
+        return found
+    units, _, slots, similarities, values, weights = _found(query, exclude, memory)
     return units, slots, similarities, values, weights
 
 
-def _rules(memory: Memory) -> Any:
-    return rules if memory.known_slots is None else native_rules
+def _found(
+    query: Tensor, exclude: Tensor | None, memory: Memory
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """By torch: query of length 1, by what it was multiplied, slots, similarities, values, weights."""
+    units, inverse_lengths = rules.normalise(query)
+    search: Search = search_of(memory)
+    slots, similarities, values, weights = rules.recall(units, search.slots(memory, units, exclude), exclude, memory)
+    return units, inverse_lengths, slots, similarities, values, weights
 
 
 class Histories:
@@ -155,8 +171,8 @@ class History:
         self._sum_up()
         gradient = torch.empty(units.shape)
         loaded().recall_gradient(
-            packed(self._keys.data_ptr(), 0, 0, units.shape[1]),
-            *(self._slots, self._before, units, slots.shape[1], slots, weights, inverse_lengths),
+            *(units.shape[1], self._keys, self._slots, self._before, units),
+            *(slots.shape[1], slots, weights, inverse_lengths),
             *(None if each is None else each.contiguous() for each in of),
             *(inverse_temperature, torch.get_num_threads(), gradient),
         )

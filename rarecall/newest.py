@@ -10,49 +10,35 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from rarecall.native import fields_of, loaded, packed, slots_of
+from rarecall.native import loaded, slots_of
 
 if TYPE_CHECKING:
+    from rarecall._native import Slots
     from rarecall.memory import Memory
 
 
-class Chains:
-    """The slots of a memory on the CPU in chains by their value, the one that was touched last at the head.
+def chained(memory: Memory) -> Slots:
+    """The slots of a memory on which the extension works, in chains by their value, the one touched last at the head.
 
     So the newest slot of a value is found in a time that does not grow with the memory. Chains follow from the values
     and the clock: they are made at the first need, and anew where the memory's tensors are not those they were made of
     (a memory loaded, copied, moved, or edited by hand).
     """
-
-    def __init__(self, memory: Memory) -> None:
+    slots = slots_of(memory)
+    assert slots is not None
+    if not slots.chained:
         bits = max(memory.capacity - 1, 1).bit_length()
-        self._heads = torch.full((2**bits,), -1, dtype=torch.int32)
-        self._links = torch.full((2, memory.capacity), -1, dtype=torch.int32)  # next, previous
-        self.fields = packed(self._heads.data_ptr(), self._links[0].data_ptr(), self._links[1].data_ptr(), bits)
+        heads = torch.full((2**bits,), -1, dtype=torch.int32)
+        following, previous = torch.full((2, memory.capacity), -1, dtype=torch.int32)
         filled = (memory.values[: memory.used] >= 0).nonzero().squeeze(1)
         by_time = memory.clock.touched[filled].sort(stable=True).indices
-        slots = filled[by_time]
-        loaded().link(self.fields, fields_of(memory), slots)
-        self.follow(memory)
+        slots.chain(bits, memory.capacity, heads, following, previous, filled[by_time])
+    return slots
 
-    def is_of(self, memory: Memory) -> bool:
-        """Whether these are the chains of the slots as they were when `slots_of` was asked last."""
-        slots = memory.known_slots
-        return slots is not None and self._slots is slots and self._version == slots.version
 
-    def unlink(self, memory: Memory, slots: Tensor) -> None:
-        """Takes out `slots` ((n,) int64, distinct) before they are emptied."""
-        loaded().unlink(self.fields, fields_of(memory), slots)
-
-    def follow(self, memory: Memory) -> None:
-        """Is called when slots and chains have changed together."""
-        slots = slots_of(memory)
-        assert slots is not None
-        self._slots, self._version = slots, slots.version
-
-    def find(self, memory: Memory, target: Tensor, exclude: Tensor | None) -> Tensor:
-        """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
-        slots = torch.empty(len(target), dtype=torch.int64)
-        exclude = None if exclude is None else exclude.contiguous()
-        loaded().newest(self.fields, fields_of(memory), target.contiguous(), exclude, slots)
-        return slots
+def newest(memory: Memory, target: Tensor, exclude: Tensor | None) -> Tensor:
+    """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
+    slots = torch.empty(len(target), dtype=torch.int64)
+    exclude = None if exclude is None else exclude.contiguous()
+    loaded().newest(chained(memory), target.contiguous(), exclude, slots)
+    return slots

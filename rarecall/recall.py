@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from rarecall._native import Found
     from rarecall.memory import Memory
 
+# Query, slots, similarities and values, one row a query; and exclude, one number a query, or None.
+Rows: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
-@dataclass(eq=False, slots=True)
+
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 
@@ -28,15 +30,68 @@ class Recall:
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
+    # What the extension found without a gradient is one object, and its tensors are made when they are first asked for:
+    # a loss and an update need none, and to make them would take longer than both.
+    __slots__ = (
+        *("query", "slots", "similarities", "values", "weights", "exclude"),
+        *("found", "memory", "shape", "version"),
+    )
     query: Tensor
     slots: Tensor
     similarities: Tensor
     values: Tensor
     weights: Tensor
-    exclude: Tensor | None
-    # Which memory was asked, and at which of its versions: `loss` and `update` refuse any other recall.
-    memory: Memory = field(repr=False)
-    version: int = field(repr=False)
+
+    def __init__(
+        self,
+        found: Found | tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+        shape: torch.Size,
+        exclude: Tensor | None,
+        memory: Memory,
+        version: int,
+    ) -> None:
+        """Takes what was found: its tensors, query to weights, or what the extension makes them of.
+
+        Args:
+            shape: the query's.
+            memory: which was asked, and
+            version: at which of its versions: `loss` and `update` refuse any other recall.
+        """
+        if isinstance(found, tuple):
+            self.found = None
+            self.query, self.slots, self.similarities, self.values, self.weights = found
+        else:
+            self.found = found
+        self.shape, self.exclude, self.memory, self.version = shape, exclude, memory, version
+
+    def __getattr__(self, name: str) -> Tensor:
+        # Only what is not there yet is asked for here.
+        if name not in _TENSORS or self.found is None:
+            raise AttributeError(f"Recall has no attribute {name!r}.")
+        tensor: Tensor = getattr(self.found, name)
+        if len(self.shape) != 2:
+            tensor = tensor.view(*self.shape[:-1], tensor.shape[-1])
+        setattr(self, name, tensor)
+        return tensor
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in (*_TENSORS, "exclude"))
+        return f"Recall({fields})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and pickles are of the tensors.
+        tensors = tuple(getattr(self, name) for name in _TENSORS)
+        return Recall, (tensors, self.shape, self.exclude, self.memory, self.version)
+
+    def rows(self) -> Rows:
+        """Its tensors, with one row a query, whatever its shape."""
+        query, slots, similarities, values = self.query, self.slots, self.similarities, self.values
+        if len(self.shape) == 2:
+            return query, slots, similarities, values, self.exclude
+        query, slots, similarities, values = (
+            tensor.reshape(-1, tensor.shape[-1]) for tensor in (query, slots, similarities, values)
+        )
+        return query, slots, similarities, values, None if self.exclude is None else self.exclude.reshape(-1)
 
     @property
     def value(self) -> Tensor:
@@ -59,10 +114,10 @@ class Recall:
         if not recalls:
             raise ValueError("Recall.stack got no recalls; expected at least one.")
         first = recalls[0]
-        leading = first.slots.dim() - 1
+        leading = len(first.shape) - 1
         if not -leading - 1 <= dim <= leading:
             raise ValueError(
-                f"Recall.stack got dim={dim}; recalls of shape {tuple(first.value.shape)} stack along "
+                f"Recall.stack got dim={dim}; recalls of shape {tuple(first.shape[:-1])} stack along "
                 f"{-leading - 1}..{leading}."
             )
         for step, recall in enumerate(recalls):
@@ -71,22 +126,24 @@ class Recall:
                     f"Recall.stack got recalls of different memories or times: recall {step} does not belong with "
                     "recall 0. Ask one memory for all of them, and update it only after they are stacked."
                 )
-            if recall.slots.shape != first.slots.shape or (recall.exclude is None) != (first.exclude is None):
+            if recall.shape != first.shape or (recall.exclude is None) != (first.exclude is None):
                 raise ValueError(
-                    f"Recall.stack got recalls that differ: recall 0 has shape {tuple(first.value.shape)}, recall "
-                    f"{step} has {tuple(recall.value.shape)}; expected one shape, and `exclude` in all or in none."
+                    f"Recall.stack got recalls that differ: recall 0 has shape {tuple(first.shape[:-1])}, recall "
+                    f"{step} has {tuple(recall.shape[:-1])}; expected one shape, and `exclude` in all or in none."
                 )
         # The last dimension of the fields is k or key_size: a negative dim must not count it.
         dim = dim if dim >= 0 else dim + leading + 1
-        return Recall(
-            query=torch.stack([recall.query for recall in recalls], dim),
-            slots=torch.stack([recall.slots for recall in recalls], dim),
-            similarities=torch.stack([recall.similarities for recall in recalls], dim),
-            values=torch.stack([recall.values for recall in recalls], dim),
-            weights=torch.stack([recall.weights for recall in recalls], dim),
-            exclude=None
-            if first.exclude is None
-            else torch.stack([recall.exclude for recall in recalls if recall.exclude is not None], dim),
-            memory=first.memory,
-            version=first.version,
+        query, slots, similarities, values, weights = (
+            torch.stack([getattr(recall, name) for recall in recalls], dim) for name in _TENSORS
         )
+        exclude = [recall.exclude for recall in recalls if recall.exclude is not None]
+        return Recall(
+            (query, slots, similarities, values, weights),
+            query.shape,
+            torch.stack(exclude, dim) if exclude else None,
+            first.memory,
+            first.version,
+        )
+
+
+_TENSORS = ("query", "slots", "similarities", "values", "weights")

@@ -14,13 +14,14 @@ from rarecall.checks import check_finite, check_room
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
+    from rarecall.recall import Rows
 
 # The sum of a key and the queries that confirm it has no direction if it is shorter than this.
 CANCELLED = 1e-6
 
 
-def normalise(vectors: Tensor, with_lengths: bool = True) -> tuple[Tensor, Tensor | None]:
-    """(n, d) -> (n, d) of length 1, and by what each was multiplied, (n,), if wanted.
+def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, d) -> (n, d) of length 1, and by what each was multiplied, (n,).
 
     Raises where a number is nan or infinite.
 
@@ -32,7 +33,7 @@ def normalise(vectors: Tensor, with_lengths: bool = True) -> tuple[Tensor, Tenso
     scaled = vectors / torch.where(scale > 0, scale, 1.0)
     length = scaled.norm(dim=-1, keepdim=True).clamp(min=0.5)  # it is at least 1 unless it is 0
     inverse_lengths = 1 / (length * torch.where(scale > 0, scale, 1.0)).squeeze(-1)
-    return scaled / length, inverse_lengths if with_lengths else None
+    return scaled / length, inverse_lengths
 
 
 def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory) -> tuple[Tensor, ...]:
@@ -65,24 +66,15 @@ def recall(units: Tensor, found: Tensor, exclude: Tensor | None, memory: Memory)
     return slots.masked_fill_(gone, -1), similarities, values, weights
 
 
-def margin_loss(
-    similarities: Tensor,
-    units: Tensor,
-    values: Tensor,
-    exclude: Tensor | None,
-    target: Tensor,
-    mask: Tensor | None,
-    memory: Memory,
-) -> Tensor:
+def margin_loss(recall: Rows, target: Tensor, mask: Tensor | None, memory: Memory) -> Tensor:
     """The mean of `relu(q . K[n_b] - q . K[n_p] + margin)`; a scalar.
 
     Args:
-        similarities, values: (n, k) of the neighbours.
-        units: (n, key_size), the normalised queries.
-        exclude: (n,) int64, or None.
+        recall: of n queries.
         target: (n,) int64, the right values.
         mask: (n,) bool, or None.
     """
+    query, _, similarities, values, exclude = recall
     right = values == target[:, None]
     wrong = ~right & (values >= 0)
     columns = torch.stack([right, wrong], 1).byte().argmax(2)  # (n, 2): the first of each
@@ -90,7 +82,7 @@ def margin_loss(
     has_right, has_wrong = right.any(1), wrong.any(1)
     if not has_right.all():
         newest = find_newest(memory, target, exclude)
-        elsewhere = (memory.keys[newest.clamp(min=0)] * units).sum(1)
+        elsewhere = (memory.keys[newest.clamp(min=0)] * query).sum(1)
         positive, has_right = torch.where(has_right, positive, elsewhere), has_right | (newest >= 0)
     taking_part = has_right & has_wrong if mask is None else has_right & has_wrong & mask
     losses = (negative - positive + memory.margin).relu()
@@ -122,19 +114,12 @@ def find_newest(memory: Memory, target: Tensor, exclude: Tensor | None) -> Tenso
 
 @torch.no_grad()
 def update(
-    memory: Memory,
-    units: Tensor,
-    slots: Tensor,
-    values: Tensor,
-    target: Tensor,
-    source: Tensor | None,
-    generator: torch.Generator | None,
+    memory: Memory, recall: Rows, target: Tensor, source: Tensor | None, generator: torch.Generator | None
 ) -> Tensor:
     """Confirms the slots whose answer was right, and writes the other queries to slots of their own.
 
     Args:
-        units: (n, key_size), the normalised queries.
-        slots, values: (n, k) of the neighbours; the first are the answers.
+        recall: of n queries; the first neighbours are the answers.
         target: (n,) int64, the right values.
         source: (n,) int64, or None.
         generator: draws r.
@@ -142,20 +127,21 @@ def update(
     Returns:
         The slots touched, ascending, int64.
     """
+    query, slots, _, values, _ = recall
     is_right = values[:, 0] == target
     confirmed, which = slots[is_right, 0].unique(return_inverse=True)
     before = memory.keys[confirmed]
-    sums = before.index_put((which,), units[is_right], accumulate=True)
+    sums = before.index_put((which,), query[is_right], accumulate=True)
     # A query opposite to the key it confirms cancels it, and the key stays.
     cancelled = sums.norm(dim=1, keepdim=True) < CANCELLED
     keys = torch.where(cancelled, before, normalise(sums)[0])
     missed = (~is_right).nonzero().squeeze(1)
-    check_room(len(missed), memory.capacity, zeros=int((~units.any(1)).sum()))
+    check_room(len(missed), memory.capacity, zeros=int((~query.any(1)).sum()))
 
     written, touched = memory.clock.tick(confirmed, len(missed), memory.age_noise, generator)
     memory.histories.changing(memory.keys, touched)
     memory.keys[confirmed] = keys
-    memory.keys[written] = units[missed]  # where a slot was confirmed as well, it is written last
+    memory.keys[written] = query[missed]  # where a slot was confirmed as well, it is written last
     memory.values[written] = target[missed]
     memory.sources[written] = -1 if source is None else source[missed]
     return touched

@@ -11,26 +11,44 @@ from tests.helpers import ids, teach, unit
 @pytest.mark.skipif(native.extension() is None, reason="the extension was not built")
 def test_what_the_extension_could_not_read_is_refused() -> None:
     extension, vectors = native.loaded(), torch.ones(2, 3)
-    assert extension.normalise(3, vectors, torch.empty(2, 3), None) == 0
+    found = extension.ask(3, 4, vectors, None)
     for wrong, message in (
         (torch.ones(3, 2).T, "contiguous"),
         (torch.ones(2, 3, dtype=torch.float64), "torch.float32"),
         (torch.ones(2, 3, device="meta"), "on the CPU"),
-        (None, "expected a tensor of torch.float32"),
-        (torch.ones(3, 3), r"shape torch.Size\(\[3, 3\]\); expected one of 6 numbers"),
+        ("a tensor", "expected a tensor of torch.float32"),
+        (torch.ones(2, 4), "expected one of 3 numbers"),  # of whole rows
     ):
         with pytest.raises(ValueError, match=message):
-            extension.normalise(3, vectors, wrong, None)
-    with pytest.raises(ValueError, match="expected one of 4 numbers"):  # of whole rows
-        extension.normalise(4, vectors, vectors, None)
+            extension.ask(3, 4, wrong, None)
+    with pytest.raises(ValueError, match=r"shape torch.Size\(\[3\]\); expected one of 2 numbers"):
+        extension.ask(3, 4, vectors, ids(1, 2, 3))
     with pytest.raises(TypeError, match="too few"):
-        extension.normalise(3, vectors, vectors)
+        extension.ask(3, 4, vectors)
     with pytest.raises(TypeError, match="too many"):
-        extension.normalise(3, vectors, vectors, None, None)
+        extension.ask(3, 4, vectors, None, None)
     with pytest.raises(TypeError):
-        extension.normalise("3", vectors, vectors, None)
-    with pytest.raises(TypeError, match="32 bytes"):
-        extension.newest(b"", b"", ids(1), None, ids(1))
+        extension.ask("3", 4, vectors, None)
+    with pytest.raises(TypeError, match="bytes of packed fields"):
+        extension.lists_valid(b"")
+    slots = native.slots_of(Memory(3, 5))
+    with pytest.raises(TypeError, match="expected Slots"):
+        extension.newest(vectors, ids(1), None, ids(1))
+    with pytest.raises(TypeError, match="Slots with chains"):
+        extension.newest(slots, ids(1), None, ids(1))
+    with pytest.raises(TypeError, match="expected Found, and at most k slots"):
+        extension.recall(slots, found, 5, torch.zeros(2, 5, dtype=torch.int64), 1.0, 1)
+    with pytest.raises(TypeError, match="expected Found or None"):
+        extension.recall(slots, vectors, 0, ids(), 1.0, 1)
+    others = ids(1, 2), None, 0.1, None, None, None
+    for wrong, message in ((vectors, "its tensors"), (extension.ask(3, 5, vectors, None), "of this memory")):
+        with pytest.raises(TypeError, match=message):
+            extension.margin_loss(slots, 4, wrong, *others)
+    rows = vectors, torch.ones(2, 4), torch.ones(2, 4), torch.ones(2, 4), None
+    with pytest.raises(ValueError, match=r"expected a tensor of torch\.int64"):
+        extension.margin_loss(slots, 4, rows, *others)
+    with pytest.raises(TypeError):
+        type(found)()
 
 
 def test_without_the_extension_one_line_says_so(monkeypatch, caplog) -> None:

@@ -16,6 +16,12 @@ def memory() -> Memory:
     return memory
 
 
+def recall_natively(query, slots, exclude, memory) -> tuple[torch.Tensor, ...]:
+    found = native.loaded().ask(memory.key_size, memory.k, query, exclude)
+    native_rules.recall(found, slots, memory)
+    return found.slots, found.similarities, found.values, found.weights
+
+
 def gradient(recall, query) -> torch.Tensor:
     """A gradient that goes through every similarity and every weight."""
     everything = recall.similarities.isfinite()
@@ -109,7 +115,7 @@ def test_the_extension_finds_the_neighbours_that_torch_finds(n, found, key_size,
     slots = slots.masked_fill(torch.rand(slots.shape) < 0.2, -1)
     exclude = torch.randint(-1, 5, (n,)) if excluding else None
     by_torch = rules.recall(query, slots, exclude, memory)
-    by_extension = native_rules.recall(query, slots, exclude, memory)
+    by_extension = recall_natively(query, slots, exclude, memory)
     for expected, tensor in zip(by_torch, by_extension, strict=True):
         assert expected.shape == tensor.shape == (n, k)
         assert expected.dtype == tensor.dtype
@@ -130,7 +136,7 @@ def test_weights_of_the_extension_are_a_softmax(inverse_temperature) -> None:
     memory.values.copy_(torch.arange(500))
     for found in (1, 7, 8, 300):
         slots = torch.rand(20, 500).argsort(1)[:, :found]
-        _, similarities, _, weights = native_rules.recall(unit(20, 8), slots, None, memory)
+        _, similarities, _, weights = recall_natively(unit(20, 8), slots, None, memory)
         expected = (inverse_temperature * similarities.double()).softmax(1)
         torch.testing.assert_close(weights.double(), expected, rtol=2e-5, atol=1e-30)
         assert (weights[:, found:] == 0).all()
@@ -144,7 +150,7 @@ def test_the_extension_sorts_by_similarity_and_then_by_slot(spread) -> None:
     angles = torch.randint(40, (3000,)) * spread + 1.5
     memory.keys.copy_(torch.stack([angles.cos(), angles.sin()], 1))
     memory.values.copy_(torch.arange(3000))
-    slots, similarities, values, _ = native_rules.recall(torch.eye(2), torch.rand(2, 3000).argsort(1), None, memory)
+    slots, similarities, values, _ = recall_natively(torch.eye(2), torch.rand(2, 3000).argsort(1), None, memory)
     for row in range(2):
         found = list(zip((-similarities[row]).tolist(), slots[row].tolist(), strict=True))
         assert found == sorted(found)
@@ -187,8 +193,9 @@ def test_the_extension_updates_as_torch_does(n, values, taught, capacity, source
 
     def change(update, memory) -> torch.Tensor | str:
         try:
-            found = nearest[:, None].expand(n, memory.k), answer[:, None].expand(n, memory.k)
-            return update(memory, query, *found, target, source, torch.Generator().manual_seed(seed % 2**32))
+            slots, values = nearest[:, None].expand(n, memory.k), answer[:, None].expand(n, memory.k)
+            rows = query, slots, torch.zeros(n, memory.k), values, None
+            return update(memory, rows, target, source, torch.Generator().manual_seed(seed % 2**32))
         except ValueError as error:
             return str(error)
 
@@ -239,7 +246,7 @@ def test_the_extension_has_the_loss_and_gradient_of_torch(n, values, taught, mas
     recall = memory(query, exclude=exclude)
     mask = torch.rand(n) < 0.7 if masked else None
     target = torch.randint(0, values + 1, (n,))
-    parts = (recall.similarities, recall.query, recall.values, exclude, target, mask, memory)
+    parts = recall.rows(), target, mask, memory
     by_torch, by_extension = rules.margin_loss(*parts), native_rules.margin_loss(*parts)
     torch.testing.assert_close(by_torch, by_extension)
     gradients = [

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 
 from rarecall import Memory
-from rarecall.native import extension
+from rarecall.native import extension, slots_of
+from rarecall.newest import newest
 from rarecall.rules import find_newest
 from tests.helpers import ids, teach, unit
 
@@ -41,7 +42,7 @@ def test_it_is_the_last_that_was_touched(used, n, values, sources, excluding, se
         slots = fits.nonzero().squeeze(1).tolist()
         expected.append(max(slots, key=lambda slot: (int(memory.clock.touched[slot]), slot), default=-1))
     assert find_newest(memory, target, exclude).tolist() == expected
-    assert memory.chains.find(memory, target, exclude).tolist() == expected
+    assert newest(memory, target, exclude).tolist() == expected
 
 
 @pytest.mark.skipif(extension() is None, reason="the extension was not built")
@@ -56,11 +57,10 @@ class TestChains:
                 memory.forget(value=int(torch.randint(0, 12, ())))
             asked, exclude = torch.arange(14), torch.randint(-1, 9, (14,))
             if step == 0:
-                memory.chains.find(memory, asked, None)
-            kept = memory._chains
+                newest(memory, asked, None)
+            assert slots_of(memory).chained  # they were not to be made anew
             for excluded in (None, exclude):
-                assert torch.equal(memory.chains.find(memory, asked, excluded), find_newest(memory, asked, excluded))
-            assert memory._chains is kept  # they were not made anew
+                assert torch.equal(newest(memory, asked, excluded), find_newest(memory, asked, excluded))
 
     @pytest.mark.parametrize("capacity", [1, 2, 3, 64, 65])
     def test_any_capacity(self, capacity) -> None:
@@ -68,31 +68,31 @@ class TestChains:
         for value in range(2 * capacity):
             teach(memory, unit(1, 4), ids(value))
             asked = ids(value, value + 1)
-            assert torch.equal(memory.chains.find(memory, asked, None), find_newest(memory, asked, None))
+            assert torch.equal(newest(memory, asked, None), find_newest(memory, asked, None))
 
     def test_values_edited_by_hand_are_noticed(self) -> None:
         memory = Memory(4, 10)
         teach(memory, torch.eye(4), ids(1, 2, 3, 4))
-        assert memory.chains.find(memory, ids(1), None).tolist() == [0]
+        assert newest(memory, ids(1), None).tolist() == [0]
         memory.values[2] = 1
-        assert memory.chains.find(memory, ids(1), None).tolist() == [2]
+        assert newest(memory, ids(1), None).tolist() == [2]
         memory.values[3] = 1
         memory.forget(slots=2)  # while the chains are out of date
-        assert memory.chains.find(memory, ids(1), None).tolist() == [3]
+        assert newest(memory, ids(1), None).tolist() == [3]
 
     def test_a_loaded_memory_has_chains_of_its_own(self) -> None:
         memory, other = Memory(4, 10), Memory(4, 10)
         teach(memory, torch.eye(4), ids(1, 2, 3, 4))
         teach(other, torch.eye(4), ids(4, 3, 2, 1))
-        assert other.chains.find(other, ids(1), None).tolist() == [3]
+        assert newest(other, ids(1), None).tolist() == [3]
         other.load_state_dict(memory.state_dict())
-        assert other.chains.find(other, ids(1), None).tolist() == [0]
+        assert newest(other, ids(1), None).tolist() == [0]
 
     def test_a_copy_of_a_memory_does_not_share_them(self) -> None:
         memory = Memory(4, 10)
         teach(memory, torch.eye(4), ids(1, 2, 3, 4))
-        memory.chains.find(memory, ids(1), None)
+        newest(memory, ids(1), None)
         other = copy.deepcopy(memory)
         other.update(other(torch.eye(4)), ids(9, 9, 9, 1))
-        assert other.chains.find(other, ids(1, 9), None).tolist() == [7, 6]
-        assert memory.chains.find(memory, ids(1, 9), None).tolist() == [0, -1]
+        assert newest(other, ids(1, 9), None).tolist() == [7, 6]
+        assert newest(memory, ids(1, 9), None).tolist() == [0, -1]

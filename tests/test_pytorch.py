@@ -136,6 +136,20 @@ def test_a_compiled_training_step_does_what_the_plain_one_does() -> None:
     torch.testing.assert_close(compiled_weights, weights)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_code_reads_a_recall_that_has_no_gradient() -> None:
+    memory = Memory(8, 20, k=4)
+    teach(memory, unit(12, 8), torch.arange(12))
+
+    @torch.no_grad()
+    def answer(query: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        recall = memory(2 * query)
+        return recall.value + 1, 2 * recall.confidence, recall.slots
+
+    query = unit(3, 8)
+    torch.testing.assert_close(torch.compile(answer)(query), answer(query))
+
+
 def test_its_repr_shows_settings_and_how_full_it_is() -> None:
     memory = Memory(key_size=4, capacity=10, k=3, search="lsh")
     teach(memory, torch.eye(4), ids(1, 2, 3, 4))

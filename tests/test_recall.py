@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -23,6 +25,47 @@ def test_the_steps_of_a_decoder_become_one_recall(memory) -> None:
     target = torch.randint(5, 9, (2, 5))
     torch.testing.assert_close(memory.loss(stacked, target), memory.loss(whole, target))
     memory.update(stacked, target)
+
+
+NAMES = ("query", "slots", "similarities", "values", "weights", "value", "confidence")
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 5, 4), (0, 4), (2, 0, 4)])
+def test_it_is_the_same_with_and_without_a_gradient(memory, shape) -> None:
+    query = unit(*shape)
+    with_gradient, without = memory(query.clone().requires_grad_()), memory(query)
+    for name in NAMES:
+        tensor, expected = getattr(without, name), getattr(with_gradient, name)
+        assert torch.equal(tensor, expected.detach())
+        assert tensor.shape == (shape[:-1] if name in ("value", "confidence") else (*shape[:-1], tensor.shape[-1]))
+        assert getattr(without, name) is tensor or name in ("value", "confidence")  # made once
+        assert name in repr(without) or name in ("value", "confidence")
+    target = torch.randint(5, 9, shape[:-1])
+    torch.testing.assert_close(memory.loss(without, target), memory.loss(with_gradient, target).detach())
+
+
+def test_its_tensors_outlive_it_and_the_next_recalls(memory) -> None:
+    query = unit(3, 4)
+    value, weights = memory(query).value, memory(query).weights
+    expected = value.clone(), weights.clone()
+    for _ in range(50):
+        memory(unit(3, 4))
+    assert torch.equal(value, expected[0])
+    assert torch.equal(weights, expected[1])
+
+
+def test_a_copy_has_tensors_of_its_own(memory) -> None:
+    recall = memory(unit(2, 3, 4), exclude=torch.ones(2, 3, dtype=torch.int64))
+    other = copy.copy(recall)
+    for name in (*NAMES, "exclude"):
+        assert torch.equal(getattr(copy.deepcopy(recall), name), getattr(recall, name))
+        assert torch.equal(getattr(other, name), getattr(recall, name))
+    memory.update(other, torch.full((2, 3), 5))
+
+
+def test_there_is_nothing_else_in_it(memory) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'key'"):
+        _ = memory(unit(1, 4)).key
 
 
 def test_gradients_flow_through_a_stack(memory) -> None:

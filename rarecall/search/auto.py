@@ -13,6 +13,7 @@ from rarecall.search.exact import ExactSearch
 from rarecall.search.lists import ALL, BINS, Lists, Places
 
 if TYPE_CHECKING:
+    from rarecall._native import Found
     from rarecall.memory import Memory
 
 # Up to so many keys, reading them all is as fast.
@@ -76,26 +77,28 @@ class AutoSearch(Search):
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         slots_of(memory)
-        query, exclude = query.contiguous(), None if exclude is None else exclude.contiguous()
-        lists = self._asked(memory, query, exclude)
+        lists = self._readable(memory)
         if lists is None:
             return self.exact(memory, query, k, exclude)
-        return lists.recall(query, k, exclude, memory.inverse_temperature, lists.probes)[0]
+        exclude = None if exclude is None else exclude.contiguous()
+        found = lists.recall(query.contiguous(), k, exclude, memory.inverse_temperature, lists.probes)
+        return found.slots
 
     # For a single query, what is asked of torch's modules and tensors costs more than what the lists do: so these are
     # asked first, and know the numbers that matter; and what the memory has found out of its tensors, it need not find
     # out again.
 
-    def neighbours(
-        self, memory: Memory, query: Tensor, exclude: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        lists = self._asked(memory, query, exclude)
-        if lists is None:
-            return self.exact.neighbours(memory, query, exclude)
-        return lists.recall(query, memory.k, exclude, memory.inverse_temperature, lists.probes)
+    def found(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Found:
+        lists = self._readable(memory)
+        if lists is not None:
+            return lists.recall(query, memory.k, exclude, memory.inverse_temperature, lists.probes)
+        found = self.exact.found(memory, query, exclude)
+        if self._lists is not None and self._lists.keys > SMALL:
+            self._lists.last = found
+        return found
 
-    def _asked(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Lists | None:
-        """The lists to read, which learn from the query; None where all keys are to be read."""
+    def _readable(self, memory: Memory) -> Lists | None:
+        """The lists, or None where all keys are to be read."""
         lists = self._lists
         if lists is None or not lists.is_of(memory):
             if memory.capacity <= SMALL or len(memory) <= SMALL or slots_of(memory) is None:
@@ -103,10 +106,7 @@ class AutoSearch(Search):
             if lists is not None and lists.can_follow(memory):
                 self.places.clear()  # the keys were edited by hand: their lists are no longer near to them
             lists = self._made(memory)
-        if lists.keys <= SMALL:
-            return None
-        lists.last = query, exclude
-        return None if lists.probes == ALL else lists
+        return None if lists.keys <= SMALL or lists.probes == ALL else lists
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         slots_of(memory)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rarecall import native_rules, rules
-from rarecall.native import usable
+from rarecall import native_rules
+from rarecall.native import loaded
 
 if TYPE_CHECKING:
+    from rarecall._native import Found
     from rarecall.memory import Memory
 
 
@@ -38,27 +39,25 @@ class Search(nn.Module):
         """
         raise NotImplementedError
 
-    def neighbours(
-        self, memory: Memory, query: Tensor, exclude: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The neighbours of each query, the nearest first: slots, similarities, values and weights, each (n, k).
-
-        They are what `forward` finds. A search that knows the similarities of what it finds may save the memory to
-        score its keys.
+    def found(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Found:
+        """The neighbours of each query, where the extension works on the memory: what `forward` finds, sorted.
 
         Args:
-            query: (n, key_size) normalised, without gradient.
-            exclude: (n,) int64, or None, as above.
+            query: (n, key_size) float32, as it was asked, contiguous, without gradient.
+            exclude: (n,) int64, contiguous, or None.
         """
+        found = loaded().ask(memory.key_size, memory.k, query, exclude)
+        native_rules.recall(found, self.slots(memory, found.query, exclude), memory)
+        return found
+
+    def slots(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Tensor:
+        """What `forward` finds, in full precision; it is not asked where there is nothing to find."""
+        if not query.shape[0] or not len(memory):
+            return memory.values.new_empty((len(query), 0))
         if torch.is_autocast_enabled(query.device.type):
             with torch.autocast(query.device.type, enabled=False):
-                return self.neighbours(memory, query, exclude)
-        by = native_rules if usable(memory) else rules
-        if query.shape[0] and len(memory):
-            found = self(memory, query, memory.k, exclude)
-        else:
-            found = memory.values.new_empty((len(query), 0))
-        return by.recall(query, found, exclude, memory)
+                return self(memory, query, memory.k, exclude)
+        return self(memory, query, memory.k, exclude)
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         """Is called when the keys in `slots` ((n,) int64, distinct) were written, moved or emptied."""

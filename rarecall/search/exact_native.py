@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rarecall import native
-from rarecall.native import fields_of, loaded, packed, slots_of
+from rarecall.native import known_slots_of, loaded, packed, slots_of
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -59,7 +59,7 @@ class KeyCopy:
 
     def _copy(self, memory: Memory, slots: Tensor | None) -> None:
         slots = None if slots is None else slots.contiguous()
-        loaded().copy_keys(self._fields, fields_of(memory), memory.used, slots, torch.get_num_threads())
+        loaded().copy_keys(self._fields, known_slots_of(memory), memory.used, slots, torch.get_num_threads())
         known = slots_of(memory)
         assert known is not None
         self._slots, self._version = known, known.version
@@ -70,7 +70,7 @@ class KeyCopy:
         exclude = None if exclude is None else exclude.long().contiguous()
         slots, similarities = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k)
         loaded().find(
-            *(self._fields, fields_of(memory), memory.used, k, query.contiguous(), exclude, torch.get_num_threads()),
-            *(slots, similarities),
+            *(self._fields, known_slots_of(memory), memory.used, k, query.contiguous(), exclude),
+            *(torch.get_num_threads(), slots, similarities),
         )
         return slots, similarities

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rarecall.native import loaded, packed, slots_of
 
 if TYPE_CHECKING:
+    from rarecall._native import Found
     from rarecall.memory import Memory
 
 BLOCK = 32  # places of a block
@@ -102,7 +103,7 @@ class Lists:
     Attributes:
         keys: how many are in lists.
         probes: how many lists a query has to look for, as far as is known; ALL where it has to read all keys.
-        last: the last queries and what each excludes, contiguous, or None; some are asked again by the next change.
+        last: what the last queries found, or None; some are asked again by the next change.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Lists:
             changed: (n,) int64, slots that will be taken up by the next `change`.
         """
         self._native = loaded()
-        self.last: tuple[Tensor, Tensor | None] | None = None
+        self.last: Found | None = None
         self.probes = int(learnt[1])
         slots = slots_of(memory)
         assert slots is not None
@@ -192,27 +193,18 @@ class Lists:
             by_update: whether each is a query that was asked since the last change, or has moved towards one.
         """
         near = self._near if by_update and self._near <= MOST_NEAR else 0
-        query, exclude = (None, None) if self.last is None else self.last
         self.keys, self.probes = self._native.lists_change(
-            self._fields, slots.contiguous(), near, query, exclude, recall, torch.get_num_threads()
+            self._fields, slots.contiguous(), near, self.last, recall, torch.get_num_threads()
         )
         self.last = None
         self._near = 0
         self._version = self._slots.version
 
-    def recall(
-        self, query: Tensor, k: int, exclude: Tensor | None, inverse_temperature: float, probes: int
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The k slots nearest to each query in the `probes` nearest lists; see `Search.neighbours`.
-
-        query and exclude are contiguous.
-        """
-        n = query.shape[0]
-        slots, values = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k, dtype=torch.int64)
-        similarities, weights = torch.empty(n, k), torch.empty(n, k)
+    def recall(self, query: Tensor, k: int, exclude: Tensor | None, inverse_temperature: float, probes: int) -> Found:
+        """The k slots nearest to each query in the `probes` nearest lists; see `Search.found`."""
         near = self._near
-        self._near = near + NEAR * n
-        self._native.lists_recall(
+        self._near = near + NEAR * query.shape[0]
+        self.last = found = self._native.lists_recall(
             self._fields,
             k,
             query,
@@ -221,9 +213,5 @@ class Lists:
             inverse_temperature,
             torch.get_num_threads(),
             near if self._near <= MOST_NEAR else -1,
-            slots,
-            similarities,
-            values,
-            weights,
         )
-        return slots, similarities, values, weights
+        return found

@@ -366,11 +366,11 @@ def test_queries_answer_alike_together_and_one_by_one(many, monkeypatch) -> None
     memory = filled(unit(5000, 24), k=30)
     memory.sources.copy_(torch.arange(5000) // 8)
     query, exclude = unit(21, 24), torch.randint(-1, 600, (21,))
-    together = memory.search.neighbours(memory, query, exclude)
-    alone = [memory.search.neighbours(memory, query[i : i + 1], exclude[i : i + 1]) for i in range(21)]
-    for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
-        assert torch.equal(whole, torch.cat(parts))
-    assert torch.equal(together[0], memory.search(memory, query, 30, exclude))
+    together = memory(query, exclude)
+    alone = [memory(query[i : i + 1], exclude[i : i + 1]) for i in range(21)]
+    for name in ("slots", "similarities", "values", "weights"):
+        assert torch.equal(getattr(together, name), torch.cat([getattr(recall, name) for recall in alone]))
+    assert torch.equal(together.slots, memory.search(memory, query, 30, exclude))
 
 
 def share_in_nearest_list(memory: Memory, slots: Tensor) -> float:
