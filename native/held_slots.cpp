@@ -24,6 +24,7 @@ PyObject *create(PyTypeObject *of_type, PyObject *given, PyObject *) {
     PyObject *self = of_type->tp_alloc(of_type, 0);
     if (!self) return nullptr;
     of(self).slots = slots;
+    of(self).capacity = keys.n;
     of(self).tensors = PyTuple_GetSlice(given, 1, 4);
     if (!of(self).tensors) {
         Py_DECREF(self);
@@ -71,14 +72,14 @@ PyObject *take(PyObject *self, PyObject *const *given, Py_ssize_t count) {
 
 PyObject *chain(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const int64_t bits = arguments.integer(), capacity = arguments.integer();
-    const Chains chains{arguments.tensor<int32_t>(int64_t{1} << bits), arguments.tensor<int32_t>(capacity),
-                        arguments.tensor<int32_t>(capacity), bits};
+    HeldSlots &held = of(self);
+    const int64_t bits = arguments.integer();
+    const Chains chains{arguments.tensor<int32_t>(int64_t{1} << bits), arguments.tensor<int32_t>(held.capacity),
+                        arguments.tensor<int32_t>(held.capacity), bits};
     const auto slots = arguments.rows<int64_t>(1);
     if (!arguments.complete()) return nullptr;
-    PyObject *tensors = PyTuple_Pack(3, given[2], given[3], given[4]);
+    PyObject *tensors = PyTuple_Pack(3, given[1], given[2], given[3]);
     if (!tensors) return nullptr;
-    HeldSlots &held = of(self);
     Py_XSETREF(held.chain_tensors, tensors);
     held.chains = chains;
     held.chained = held.version;
@@ -110,7 +111,7 @@ PyMethodDef methods[] = {
     {"current", current, METH_O, "Whether these are the buffers of that module, whose version is then known anew."},
     function("take", take,
              "The same, and whether ids are int64, one for each query of a shape, and none less than a number."),
-    function("chain", chain, "Makes chains of slots by their value: (bits, capacity, heads, next, previous, slots by time)."),
+    function("chain", chain, "Makes chains of slots by their value: (bits, heads, next, previous, slots by time)."),
     function("unchain", unchain, "Takes slots out of the chains, before they are emptied."),
     {"follow", follow, METH_NOARGS, "The chains are of the slots as they were when they were asked last."},
     {nullptr, nullptr, 0, nullptr},

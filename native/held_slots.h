@@ -9,6 +9,7 @@ struct HeldSlots {
     PyObject_HEAD;
     PyObject *tensors;  // keys, values and sources
     Slots slots;
+    int64_t capacity;
     int64_t version;  // how often torch wrote to them, when they were asked last; what was made in inference mode does not count
     PyObject *chain_tensors;  // what the chains are in, or null
     Chains chains;

@@ -23,16 +23,20 @@ PyObject *ask_(PyObject *, PyObject *const *given, Py_ssize_t count) {
 
 PyObject *recall_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
-    const Slots &memory = held_slots(arguments).slots;
+    const HeldSlots &held = held_slots(arguments);
     const Found *found = found_or_null(arguments);
+    if (!found) arguments.refuse("Found");
     const int64_t n = found ? found->n : 0, m = arguments.integer();
     const auto *slots = arguments.tensor<int64_t>(n * m);
+    // From a search of anybody's own.
+    if (slots && (m > found->k || std::any_of(slots, slots + n * m, [&](int64_t slot) { return slot >= held.capacity; })))
+        arguments.refuse("at most k slots for each query, all of them in the memory");
     const auto inverse_temperature = static_cast<float>(arguments.number());
     const auto threads = static_cast<int>(arguments.integer());
-    if (!found || m > found->k) arguments.refuse("Found, and at most k slots for each query");
     if (!arguments.complete()) return nullptr;
-    return compute(
-        [&] { recall(memory, found->units, n, slots, m, found->exclude, inverse_temperature, threads, found->neighbours()); });
+    return compute([&] {
+        recall(held.slots, found->units, n, slots, m, found->exclude, inverse_temperature, threads, found->neighbours());
+    });
 }
 
 PyObject *recall_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count) {

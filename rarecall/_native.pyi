@@ -54,9 +54,7 @@ class Slots:
     @property
     def chained(self) -> bool:
         """Whether there are chains of the slots as they were when they were asked last; see `newest.chained`."""
-    def chain(
-        self, bits: int, capacity: int, heads: Tensor, following: Tensor, previous: Tensor, slots: Tensor, /
-    ) -> None:
+    def chain(self, bits: int, heads: Tensor, following: Tensor, previous: Tensor, slots: Tensor, /) -> None:
         """Makes them, of slots in the order in which they were touched."""
     def unchain(self, slots: Tensor, /) -> None:
         """Takes slots out of them, before they are emptied."""

@@ -32,7 +32,7 @@ def chained(memory: Memory) -> Slots:
         following, previous = torch.full((2, memory.capacity), -1, dtype=torch.int32)
         filled = (memory.values[: memory.used] >= 0).nonzero().squeeze(1)
         by_time = memory.clock.touched[filled].sort(stable=True).indices
-        slots.chain(bits, memory.capacity, heads, following, previous, filled[by_time])
+        slots.chain(bits, heads, following, previous, filled[by_time])
     return slots
 
 

@@ -36,10 +36,12 @@ def test_what_the_extension_could_not_read_is_refused() -> None:
         extension.newest(vectors, ids(1), None, ids(1))
     with pytest.raises(TypeError, match="Slots with chains"):
         extension.newest(slots, ids(1), None, ids(1))
-    with pytest.raises(TypeError, match="expected Found, and at most k slots"):
-        extension.recall(slots, found, 5, torch.zeros(2, 5, dtype=torch.int64), 1.0, 1)
-    with pytest.raises(TypeError, match="expected Found or None"):
-        extension.recall(slots, vectors, 0, ids(), 1.0, 1)
+    for wrong in (torch.zeros(2, 5, dtype=torch.int64), torch.full((2, 1), 5)):
+        with pytest.raises(TypeError, match="expected at most k slots for each query, all of them in the memory"):
+            extension.recall(slots, found, wrong.shape[1], wrong, 1.0, 1)
+    for wrong in (vectors, None):
+        with pytest.raises(TypeError, match="expected Found"):
+            extension.recall(slots, wrong, 0, ids(), 1.0, 1)
     others = ids(1, 2), None, 0.1, None, None, None
     for wrong, message in ((vectors, "its tensors"), (extension.ask(3, 5, vectors, None), "of this memory")):
         with pytest.raises(TypeError, match=message):
