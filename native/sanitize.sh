@@ -21,5 +21,5 @@ export LD_PRELOAD="$(g++ -print-file-name="$library") $(g++ -print-file-name=lib
 export OMP_NUM_THREADS=1 PYTHONPATH="$folder"
 "$python" -c "from rarecall import _native; assert _native.__file__.startswith('$folder'), _native.__file__"
 "$python" -m pytest -x -q -p no:cacheprovider -k "not fork and not one_line" tests/search/test_exact_native.py \
-    tests/search/test_auto.py tests/test_native.py tests/test_neighbours.py tests/test_newest.py tests/test_clock.py \
-    tests/test_memory.py
+    tests/search/test_auto.py tests/test_native.py tests/test_recall.py tests/test_neighbours.py tests/test_newest.py \
+    tests/test_clock.py tests/test_memory.py
