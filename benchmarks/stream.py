@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rarecall._native import Found
 
 WANTED = 0.95  # recall@1
-# Queries whose true neighbours tell the recall, so many since to find one more in a thousand takes a peer a fifth
+# Queries whose true neighbours tell the recall, so many since to find a few more in a thousand takes a peer much
 # longer; and those with which the search settles before it is timed.
 JUDGED, SETTLING = 8192, 16_384
 # Turns that each has, with its steps in a row, as a stream has them: what one leaves in the caches is its own, not that
