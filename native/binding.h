@@ -10,24 +10,18 @@
 #include <exception>
 #include <type_traits>
 
-// Computes without the GIL, and turns a C++ exception into one of Python. Returns None, or the integer that was computed.
+// Computes without the GIL, and turns a C++ exception into one of Python. Returns None, or null.
 template <typename Compute>
 PyObject *compute(const Compute &run) {
-    constexpr bool counts = !std::is_void_v<decltype(run())>;
     std::exception_ptr failure;
-    long long count = 0;
     Py_BEGIN_ALLOW_THREADS;
     try {
-        if constexpr (counts)
-            count = run();
-        else
-            run();
+        run();
     } catch (...) {
         failure = std::current_exception();
     }
     Py_END_ALLOW_THREADS;
     if (failure) return PyErr_NoMemory();  // nothing else is ever thrown
-    if constexpr (counts) return PyLong_FromLongLong(count);
     Py_RETURN_NONE;
 }
 
@@ -109,13 +103,6 @@ public:
         Struct fields{};
         bytes(&fields, sizeof fields);
         return fields;
-    }
-
-    // The same, or all null for None.
-    template <typename Struct>
-    Struct packed_or_null() {
-        if (next < end && *next == Py_None) return next++, Struct{};
-        return packed<Struct>();
     }
 
     // Any object, borrowed; null after what did not fit.

@@ -89,11 +89,10 @@ PyObject *chain(PyObject *self, PyObject *const *given, Py_ssize_t count) {
 PyObject *unchain(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
     const auto slots = arguments.rows<int64_t>(1);
+    const Chains *chains = of(self).chains_or_null();
+    if (!chains) arguments.refuse("slots of a memory with chains");
     if (!arguments.complete()) return nullptr;
-    const HeldSlots &held = of(self);
-    return compute([&] {
-        if (const Chains *chains = held.chains_or_null()) unlink(*chains, held.slots.values, slots.at, slots.n);
-    });
+    return compute([&] { unlink(*chains, of(self).slots.values, slots.at, slots.n); });
 }
 
 PyObject *follow(PyObject *self, PyObject *) {

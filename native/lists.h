@@ -100,7 +100,7 @@ void lists_change(const Lists &, const int64_t *slots, int64_t n, int64_t near, 
 // Makes codes, slots, sums and centres anew, from the keys and all that says where they are.
 void lists_restore(const Lists &, int threads);
 
-// The nearest of the keys in the `probes` nearest lists (in more, where these hold few more than k; of many keys, where more
+// The nearest of the keys in the `probes` nearest lists (in more, where these hold less than twice k; of many keys, where more
 // than a few are looked for, in part of them), sorted and weighed.
 // exclude: (n,) or null. near: where to write the queries' nearest lists, or null.
 void lists_recall(const Lists &, const float *queries, int64_t n, const int64_t *exclude, int probes,

@@ -322,15 +322,15 @@ class Memory(nn.Module):
         """Empties filled slots, (n,) int64, ascending."""
         self.histories.changing(self.keys, slots)
         known = slots_of(self)
-        follows = known is not None and known.chained
-        if known is not None:
-            known.unchain(slots)
+        chained = known if known is not None and known.chained else None
+        if chained is not None:
+            chained.unchain(slots)
         self.keys[slots] = 0.0
         self.values[slots] = -1
         self.sources[slots] = -1
         self.clock.forget(slots)
-        if known is not None and slots_of(self) is known and follows:
-            known.follow()
+        if chained is not None and slots_of(self) is chained:
+            chained.follow()
         self.histories.version += 1
         self.search.changed(self, slots)
 
