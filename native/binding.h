@@ -1,14 +1,10 @@
 // What the functions of the Python module share: how they read their arguments, and how they compute.
-//
-// Tensors are read by what Python's own objects say of them, so that torch is not needed to build this.
 #pragma once
-
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
 
 #include <cstdint>
 #include <exception>
-#include <type_traits>
+
+#include "tensors.h"
 
 // Computes without the GIL, and turns a C++ exception into one of Python. Returns None, or null.
 template <typename Compute>
@@ -24,35 +20,6 @@ PyObject *compute(const Compute &run) {
     if (failure) return PyErr_NoMemory();  // nothing else is ever thrown
     Py_RETURN_NONE;
 }
-
-// Where the numbers of a tensor are.
-void *data_ptr(PyObject *tensor);
-
-// How often torch wrote to a tensor; 0 for one that was made in inference mode, which does not count.
-int64_t times_written(PyObject *tensor);
-
-// Whether a tensor has this shape, a tuple, without its last dimension.
-bool is_one_for_each_row(PyObject *tensor, PyObject *shape);
-
-// An attribute of torch.
-PyObject *of_torch(const char *name);
-
-// Torch's own object for this type, found once.
-template <typename T>
-PyObject *dtype_of() {
-    static PyObject *const found = of_torch(std::is_same_v<T, float>     ? "float32"
-                                            : std::is_same_v<T, int64_t> ? "int64"
-                                            : std::is_same_v<T, int32_t> ? "int32"
-                                            : std::is_same_v<T, bool>    ? "bool"
-                                                                         : "uint8");
-    return found;
-}
-
-// A new tensor of this one number.
-PyObject *scalar(float number);
-
-// A new tensor of as many int64 as there are in another, in one row.
-PyObject *numbers_like(PyObject *tensor);
 
 // The rows of a tensor.
 template <typename T>
@@ -73,7 +40,7 @@ public:
     // A tensor of n numbers of this type, contiguous and on the CPU.
     template <typename T>
     T *tensor(int64_t n) {
-        const Rows<void> found = numbers(dtype_of<T>, false);
+        const Rows<void> found = numbers(number_of<T>(), false);
         expect(found.n == n, n);
         return static_cast<T *>(found.at);
     }
@@ -81,7 +48,7 @@ public:
     // The same, or null for None.
     template <typename T>
     T *tensor_or_null(int64_t n) {
-        const Rows<void> found = numbers(dtype_of<T>, true);
+        const Rows<void> found = numbers(number_of<T>(), true);
         if (found.at) expect(found.n == n, n);
         return static_cast<T *>(found.at);
     }
@@ -89,7 +56,7 @@ public:
     // A tensor of any number of rows, each so wide; none for None.
     template <typename T>
     Rows<T> rows(int64_t width) {
-        const Rows<void> found = numbers(dtype_of<T>, true);
+        const Rows<void> found = numbers(number_of<T>(), true);
         const int64_t n = width > 0 ? found.n / width : 0;
         expect(n * width == found.n, width);
         return {static_cast<T *>(found.at), n};
@@ -121,7 +88,7 @@ private:
 
     PyObject *take();
     void bytes(void *to, int64_t size);
-    Rows<void> numbers(PyObject *(*dtype)(), bool none);
+    Rows<void> numbers(Number number, bool none);
     void expect(bool fits, int64_t count);
 };
 

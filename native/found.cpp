@@ -3,13 +3,37 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <utility>
 
 namespace {
 
 PyTypeObject *type = nullptr;
+constexpr int64_t LINE = 64;  // of the cache
+
+// The last block that was given up, unless it was large: the next recall is mostly as long, and a block that is in the cache
+// need not be fetched. Held by the GIL.
+struct Spare {
+    static constexpr int64_t LARGE = 1 << 20;
+    void *block = nullptr;
+    int64_t bytes = 0;
+
+    void *take(int64_t wanted) {
+        if (bytes != wanted) return std::aligned_alloc(LINE, wanted);
+        bytes = 0;
+        return std::exchange(block, nullptr);
+    }
+
+    void give(void *other, int64_t its_bytes) {
+        if (other && its_bytes <= LARGE) {
+            std::swap(block, other);
+            bytes = its_bytes;
+        }
+        std::free(other);
+    }
+} spare;
 
 void free_found(PyObject *self) {
-    std::free(reinterpret_cast<Found *>(self)->block);
+    spare.give(reinterpret_cast<Found *>(self)->block, reinterpret_cast<Found *>(self)->bytes);
     PyTypeObject *its_type = Py_TYPE(self);
     its_type->tp_free(self);
     Py_DECREF(its_type);
@@ -83,14 +107,13 @@ Found *ask(const float *queries, int64_t n, int64_t key_size, int64_t k, const i
     found->n = n;
     found->key_size = key_size;
     found->k = k;
-    constexpr int64_t line = 64;  // each part begins a line of the cache
-    auto size = [](int64_t bytes) { return (bytes + line - 1) / line * line; };
+    auto size = [](int64_t bytes) { return (bytes + LINE - 1) / LINE * LINE; };  // each part begins a line
     const int64_t parts[] = {size(n * k * 8), size(n * k * 8),        size(n * k * 4),
                              size(n * k * 4), size(n * key_size * 4), size(n * 4),     exclude ? size(n * 8) : 0};
     int64_t starts[8] = {};
     for (int i = 0; i < 7; i++) starts[i + 1] = starts[i] + parts[i];
-    found->bytes = starts[7];
-    found->block = std::aligned_alloc(line, std::max<int64_t>(found->bytes, line));
+    found->bytes = std::max(starts[7], LINE);
+    found->block = spare.take(found->bytes);
     if (!found->block) {
         Py_DECREF(object);
         PyErr_NoMemory();

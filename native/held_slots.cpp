@@ -37,6 +37,7 @@ PyObject *create(PyTypeObject *of_type, PyObject *given, PyObject *) {
 void free_slots(PyObject *self) {
     Py_XDECREF(of(self).tensors);
     Py_XDECREF(of(self).chain_tensors);
+    Py_XDECREF(of(self).drawn);
     PyTypeObject *its_type = Py_TYPE(self);
     its_type->tp_free(self);
     Py_DECREF(its_type);
@@ -49,7 +50,8 @@ bool are_in(const HeldSlots &held, PyObject *buffers) {
     const void *const at[] = {held.slots.keys, held.slots.values, held.slots.sources};
     for (int i = 0; i < 3; i++) {
         PyObject *tensor = PyDict_GetItemWithError(buffers, names[i]);
-        if (!tensor || tensor != PyTuple_GET_ITEM(held.tensors, i) || data_ptr(tensor) != at[i]) return false;
+        Tensor seen;
+        if (!tensor || tensor != PyTuple_GET_ITEM(held.tensors, i) || !look(tensor, seen) || seen.data != at[i]) return false;
     }
     return true;
 }
@@ -61,12 +63,25 @@ PyObject *current(PyObject *self, PyObject *buffers) {
     return PyBool_FromLong(are);
 }
 
+PyObject *asked_by(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    Arguments arguments(given, count);
+    PyObject *buffers = arguments.object(), *query = arguments.object();
+    if (!arguments.complete()) return nullptr;
+    Tensor seen;
+    const bool fit = look(query, seen) && seen.compact && seen.number == Number::float32 && seen.dimensions == 2 &&
+                     seen.shape[1] == of(self).slots.key_size && are_in(of(self), buffers);
+    if (PyErr_Occurred()) return nullptr;
+    if (fit) read_version(of(self));
+    return PyBool_FromLong(fit);
+}
+
 PyObject *take(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
     PyObject *buffers = arguments.object(), *ids = arguments.object(), *shape = arguments.object();
     const int64_t at_least = arguments.integer();
     if (!arguments.complete()) return nullptr;
-    const bool fit = fits(of(self), buffers, ids, shape, at_least);
+    const int64_t *numbers;
+    const bool fit = fits(of(self), buffers, ids, shape, at_least, numbers);
     return PyErr_Occurred() ? nullptr : PyBool_FromLong(fit);
 }
 
@@ -108,6 +123,7 @@ PyObject *get_tensors(PyObject *self, void *) { return Py_NewRef(of(self).tensor
 
 PyMethodDef methods[] = {
     {"current", current, METH_O, "Whether these are the buffers of that module, whose version is then known anew."},
+    function("asked_by", asked_by, "The same, and whether a query is (n, key_size) float32, contiguous, on the CPU."),
     function("take", take,
              "The same, and whether ids are int64, one for each query of a shape, and none less than a number."),
     function("chain", chain, "Makes chains of slots by their value: (bits, heads, next, previous, slots by time)."),
@@ -132,18 +148,32 @@ HeldSlots &held_slots(Arguments &arguments) {
     return nothing;
 }
 
-bool fits(HeldSlots &held, PyObject *buffers, PyObject *ids, PyObject *shape, int64_t at_least) {
-    Arguments arguments(&ids, 1);
-    const auto each = arguments.rows<int64_t>(1);
-    if (!arguments.complete()) {
-        PyErr_Clear();  // it is no tensor of this kind
-        return false;
-    }
-    const bool fit = is_one_for_each_row(ids, shape) &&
-                     std::all_of(each.at, each.at + each.n, [&](int64_t id) { return id >= at_least; }) &&
-                     are_in(held, buffers);
+bool fits(HeldSlots &held, PyObject *buffers, PyObject *ids, PyObject *shape, int64_t at_least, const int64_t *&numbers) {
+    Tensor seen;
+    if (!look(ids, seen) || !seen.compact || seen.number != Number::int64) return false;
+    if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) != seen.dimensions + 1) return false;
+    for (int i = 0; i < seen.dimensions; i++)
+        if (PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i)) != seen.shape[i]) return false;
+    numbers = static_cast<const int64_t *>(seen.data);
+    const bool fit = std::all_of(numbers, numbers + seen.count, [&](int64_t id) { return id >= at_least; }) && are_in(held, buffers);
     if (fit) read_version(held);
     return fit;
+}
+
+bool draw(HeldSlots &held, PyObject *generator, uint64_t &number) {
+    static PyObject *const method = PyUnicode_InternFromString("random_"), *const names = Py_BuildValue("(s)", "generator");
+    if (!held.drawn) {
+        const int64_t none = 0;
+        held.drawn = tensor_of(&none, 1);
+        if (!held.drawn) return false;
+    }
+    PyObject *given[] = {held.drawn, generator};
+    PyObject *done = PyObject_VectorcallMethod(method, given, 1, names);
+    Py_XDECREF(done);
+    Tensor tensor;
+    if (!done || !look(held.drawn, tensor)) return false;
+    number = *static_cast<const uint64_t *>(tensor.data);
+    return true;
 }
 
 bool wrote(HeldSlots &held) {

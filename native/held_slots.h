@@ -14,6 +14,7 @@ struct HeldSlots {
     PyObject *chain_tensors;  // what the chains are in, or null
     Chains chains;
     int64_t chained;  // the version of the slots that the chains are of
+    PyObject *drawn;  // a tensor of one number, drawn by torch, or null
 
     // The chains, or null where there are none of the slots as they were when they were asked last.
     const Chains *chains_or_null() const { return chain_tensors && chained == version ? &chains : nullptr; }
@@ -24,7 +25,10 @@ HeldSlots &held_slots(Arguments &arguments);
 
 // Whether a module's buffers are still these tensors, and ids is a tensor of int64, one for each query of a shape, none less
 // than a number. The version is then known anew.
-bool fits(HeldSlots &held, PyObject *buffers, PyObject *ids, PyObject *shape, int64_t at_least);
+bool fits(HeldSlots &held, PyObject *buffers, PyObject *ids, PyObject *shape, int64_t at_least, const int64_t *&numbers);
+
+// Draws a number by a generator of torch's, or by its own for None; whether that worked.
+bool draw(HeldSlots &held, PyObject *generator, uint64_t &number);
 
 // Tells torch, and whoever else asks for the version, that all three tensors were written to, and the chains with them;
 // whether that worked.

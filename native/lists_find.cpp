@@ -311,21 +311,42 @@ void Finder::find(const Lists &lists, int k, int64_t probes) {
 }
 
 Ranking &Finder::read(const Lists &lists, int k) {
-    if (all_whole)
+    if (all_whole && exclude < 0) {
         take_all();
-    else
-        score_keys(lists);
+        rank_pieces(lists);
+        return ranking;
+    }
+    score_keys(lists);
     drop_excluded(lists);
-    if (!all_whole) choose(k);
-    score_wholes(lists);
+    choose(k);
+    for (const int32_t place : places) {
+        prefetch(lists.rests + place * lists.width, lists.width);
+        __builtin_prefetch(lists.slots + place);
+        __builtin_prefetch(lists.held + place);
+    }
+    const float unit = whole_dots(lists);
     const auto n = static_cast<int64_t>(places.size());
     ranking.resize(n);
-    std::copy(similarities.begin(), similarities.end(), ranking.similarities.begin());
     for (int64_t i = 0; i < n; i++) {
+        ranking.similarities[i] = static_cast<float>(dots[i]) * (lists.at.scales[places[i]] * unit);
         ranking.slots[i] = lists.slots[places[i]];
         ranking.values[i] = lists.held[places[i]];
     }
     return ranking;
+}
+
+// Scores all that is in `pieces`, and in `places`, by codes and rests: what belongs to it stands in rows.
+void Finder::rank_pieces(const Lists &lists) {
+    const float unit = whole_dots(lists);
+    ranking.resize(held);
+    int64_t start = 0;
+    for (const auto &[block, rows] : pieces) {
+        const int64_t first = static_cast<int64_t>(block) * BLOCK;
+        kernels::scale(&dots[start], lists.at.scales + first, unit, rows, &ranking.similarities[start]);
+        std::copy_n(lists.slots + first, rows, &ranking.slots[start]);
+        std::copy_n(lists.held + first, rows, &ranking.values[start]);
+        start += rows;
+    }
 }
 
 // Keeps the `count` best of what was scored, and those that are as good as the last of them, to a bin of a histogram.
@@ -357,22 +378,15 @@ void Finder::choose(int64_t count) {
     similarities.resize(kept);
 }
 
-// Scores what is in `places` by codes and rests.
-void Finder::score_wholes(const Lists &lists) {
+// Multiplies the query with what is in `places`, by codes and rests, into `dots`; returns of what these are so many, but for the
+// scale of each place.
+float Finder::whole_dots(const Lists &lists) {
     const auto n = static_cast<int64_t>(places.size());
-    if (!all_whole)
-        for (const int32_t place : places) {
-            prefetch(lists.rests + place * lists.width, lists.width);
-            __builtin_prefetch(lists.slots + place);
-            __builtin_prefetch(lists.held + place);
-        }
     int shift = 0;
     while (int64_t{2} << shift < lists.width) shift++;
     dots.resize(n + 3);
-    similarities.resize(n);
     kernels::whole_dots(whole.data(), lists.at.codes, lists.rests, places.data(), n, lists.width, shift, dots.data());
-    const float unit = scale * static_cast<float>(1 << shift) / 65536;
-    for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (lists.at.scales[places[i]] * unit);
+    return scale * static_cast<float>(1 << shift) / 65536;
 }
 
 int Finder::rank(const Lists &lists) {

@@ -117,7 +117,8 @@ private:
     void nearest_codes(const uint8_t *distance, int64_t blocks, int64_t wanted, int64_t sample);
     void drop_excluded(const Lists &);
     void choose(int64_t count);
-    void score_wholes(const Lists &);
+    void rank_pieces(const Lists &);
+    float whole_dots(const Lists &);
 };
 
 // TILE for each of the threads that this one starts, and for itself. They are this thread's own, so that theirs need not

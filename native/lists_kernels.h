@@ -17,8 +17,9 @@ namespace kernels {
 constexpr int GROUP = 32;  // sign codes that stand together
 constexpr int TILE = 4;    // queries that are compared with them at once
 
-// Rows are on their way from memory while so many before them are read: more at once would have to wait for each other.
-constexpr int64_t ROWS_AHEAD = 16;
+// Rows are on their way from memory while so many before them are read: more at once would have to wait for each other. Where
+// there is much to read, on their way to the second level of the cache, which waits for more of them at once than the first.
+constexpr int64_t ROWS_AHEAD = 16, FAR_ROWS_AHEAD = 32;
 
 // The loops that compilers do well enough; inlined into a function for each variant.
 #define INLINE inline __attribute__((always_inline))
@@ -177,8 +178,9 @@ TARGET_AVX2 inline __m128i sums_avx2(const __m256i (&of)[4]) {
     return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 }
 
+template <int LOCALITY>
 INLINE void prefetch_row(const int8_t *row, int64_t width) {
-    for (int64_t i = 0; i < width; i += 64) __builtin_prefetch(row + i);
+    for (int64_t i = 0; i < width; i += 64) __builtin_prefetch(row + i, 0, LOCALITY);
 }
 
 template <int64_t WIDTH>
@@ -189,7 +191,7 @@ TARGET_AVX2 inline void dots_avx2_of(const int8_t *query, const int8_t *codes, c
         __m256i sums[4];
 #pragma GCC unroll 4
         for (int64_t j = 0; j < 4; j++) {  // past the end, the last row once more
-            if (ids) prefetch_row(row(codes, ids, std::min(i + j + ROWS_AHEAD, n - 1), width), width);
+            if (ids) prefetch_row<3>(row(codes, ids, std::min(i + j + ROWS_AHEAD, n - 1), width), width);
             sums[j] = dot_avx2(query, row(codes, ids, std::min(i + j, n - 1), width), width);
         }
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));
@@ -233,9 +235,9 @@ TARGET_AVX2 inline void whole_dots_avx2_of(const int16_t *query, const int8_t *c
         __m256i sums[4];
         for (int64_t j = 0; j < 4; j++) {
             const int64_t at = std::min(i + j, n - 1);  // past the end, the last row once more
-            const int64_t ahead = std::min(i + j + ROWS_AHEAD, n - 1);
-            prefetch_row(row(codes, ids, ahead, width), width);
-            prefetch_row(row(rests, ids, ahead, width), width);
+            const int64_t ahead = std::min(i + j + FAR_ROWS_AHEAD, n - 1);
+            prefetch_row<2>(row(codes, ids, ahead, width), width);
+            prefetch_row<2>(row(rests, ids, ahead, width), width);
             sums[j] = whole_dot_avx2(query, row(codes, ids, at, width), row(rests, ids, at, width), width, shift);
         }
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i), sums_avx2(sums));

@@ -1,5 +1,6 @@
 // The functions of the Python module that Memory itself uses; see module.cpp.
 #include <algorithm>
+#include <vector>
 
 #include "binding.h"
 #include "clock.h"
@@ -60,7 +61,7 @@ PyObject *recall_gradient_(PyObject *, PyObject *const *given, Py_ssize_t count)
 
 // The mean loss as a tensor, or null.
 PyObject *mean(const Loss &loss) {
-    return scalar(static_cast<float>(loss.sum / static_cast<double>(std::max<int64_t>(loss.count, 1))));
+    return tensor_of(static_cast<float>(loss.sum / static_cast<double>(std::max<int64_t>(loss.count, 1))));
 }
 
 PyObject *margin_loss_(PyObject *, PyObject *const *given, Py_ssize_t count) {
@@ -92,8 +93,8 @@ PyObject *quick_loss(PyObject *, PyObject *const *given, Py_ssize_t count) {
     PyObject *buffers = arguments.object(), *shape = arguments.object(), *target = arguments.object();
     const auto margin = static_cast<float>(arguments.number());
     if (!arguments.complete()) return nullptr;
-    if (!fits(held, buffers, target, shape, 0)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
-    const auto *targets = static_cast<const int64_t *>(data_ptr(target));
+    const int64_t *targets;
+    if (!fits(held, buffers, target, shape, 0, targets)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
     Loss loss{};
     PyObject *done =
         compute([&] { loss = margin_loss(held.slots, recalled, targets, nullptr, held.chains_or_null(), margin, {}); });
@@ -129,33 +130,15 @@ PyObject *newest_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     });
 }
 
-// What an update draws by: a number of torch's, by calling `draw` with the generator, where there is a slot to choose.
-struct Draw {
-    PyObject *draw, *generator;
-
-    // Whether that worked.
-    bool operator()(const Clock &clock, const Batch &batch, uint64_t &seed) const {
-        seed = 0;
-        if (!draws(clock, batch)) return true;
-        PyObject *drawn = PyObject_CallOneArg(draw, generator);
-        if (drawn) seed = PyLong_AsUnsignedLongLong(drawn);
-        Py_XDECREF(drawn);
-        return !PyErr_Occurred();
-    }
-};
-
-// (zeros, missed, touched, logged), or null.
-PyObject *updated_by(HeldSlots &held, const Clock &clock, const Batch &batch, double age_noise, const Draw &draw,
-                     int64_t *touched, float *before) {
-    uint64_t seed;
-    if (!draw(clock, batch, seed)) return nullptr;
-    Updated updated{};
+// Does the update, and says so to torch; whether that worked.
+bool update_by(HeldSlots &held, const Clock &clock, const Batch &batch, double age_noise, PyObject *generator, int64_t *touched,
+               float *before, Updated &updated) {
+    uint64_t seed = 0;
+    if (draws(clock, batch) && !draw(held, generator, seed)) return false;
     PyObject *done = compute(
         [&] { updated = update(held.slots, clock, held.chains_or_null(), batch, age_noise, seed, touched, before); });
     Py_XDECREF(done);
-    if (!done || (updated.done && !wrote(held))) return nullptr;
-    return Py_BuildValue("LLLO", static_cast<long long>(updated.zeros), static_cast<long long>(updated.missed),
-                         static_cast<long long>(updated.touched), updated.logged ? Py_True : Py_False);
+    return done && (!updated.done || wrote(held));
 }
 
 PyObject *update_(PyObject *, PyObject *const *given, Py_ssize_t count) {
@@ -166,14 +149,16 @@ PyObject *update_(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const int64_t n = recalled.n;
     const Batch batch{recalled, arguments.tensor<int64_t>(n), arguments.tensor_or_null<int64_t>(n)};
     const double age_noise = arguments.number();
-    const Draw draw{arguments.object(), arguments.object()};
+    PyObject *generator = arguments.object();
     auto *touched = arguments.tensor<int64_t>(n);
     auto *before = arguments.tensor_or_null<float>(n * held.slots.key_size);
     if (!arguments.complete()) return nullptr;
-    return updated_by(held, clock, batch, age_noise, draw, touched, before);
+    Updated updated{};
+    if (!update_by(held, clock, batch, age_noise, generator, touched, before, updated)) return nullptr;
+    return Py_BuildValue("LLLO", static_cast<long long>(updated.zeros), static_cast<long long>(updated.missed),
+                         static_cast<long long>(updated.touched), updated.logged ? Py_True : Py_False);
 }
 
-// Besides what update_ returns, a tensor of the slots touched, with room for as many as there are targets.
 PyObject *quick_update(PyObject *, PyObject *const *given, Py_ssize_t count) {
     Arguments arguments(given, count);
     HeldSlots &held = held_slots(arguments);
@@ -181,17 +166,17 @@ PyObject *quick_update(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const Asked recalled = asked(arguments, held.slots.key_size, arguments.integer());
     PyObject *buffers = arguments.object(), *shape = arguments.object(), *target = arguments.object();
     const double age_noise = arguments.number();
-    const Draw draw{arguments.object(), arguments.object()};
+    PyObject *generator = arguments.object();
     if (!arguments.complete()) return nullptr;
-    if (!fits(held, buffers, target, shape, 0)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
-    PyObject *touched = numbers_like(target);
-    if (!touched) return nullptr;
-    const Batch batch{recalled, static_cast<const int64_t *>(data_ptr(target)), nullptr};
-    PyObject *updated = updated_by(held, clock, batch, age_noise, draw, static_cast<int64_t *>(data_ptr(touched)), nullptr);
-    PyObject *result = updated ? PyTuple_Pack(2, touched, updated) : nullptr;
-    Py_DECREF(touched);
-    Py_XDECREF(updated);
-    return result;
+    const int64_t *targets;
+    if (!fits(held, buffers, target, shape, 0, targets)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+    if (clock.state->tail + recalled.n > clock.lines) Py_RETURN_NONE;  // the log is to be written anew
+    thread_local std::vector<int64_t> touched;
+    touched.resize(recalled.n);
+    Updated updated{};
+    if (!update_by(held, clock, {recalled, targets, nullptr}, age_noise, generator, touched.data(), nullptr, updated)) return nullptr;
+    if (!updated.done) Py_RETURN_NONE;
+    return tensor_of(touched.data(), updated.touched);
 }
 
 }  // namespace
@@ -205,6 +190,6 @@ PyMethodDef memory_methods[] = {
     function("margin_gradient", margin_gradient_, "The gradient of that; see margin.h."),
     function("newest", newest_, "Finds the newest slot of each value; see newest.h."),
     function("update", update_, "(zeros, missed, touched, logged) of an update; see update.h."),
-    function("quick_update", quick_update, "(slots, (zeros, missed, touched, logged)) of an ordinary update, or None."),
+    function("quick_update", quick_update, "The slots touched by an ordinary update, or None."),
     {nullptr, nullptr, 0, nullptr},
 };

@@ -1,7 +1,7 @@
 # A tensor must be contiguous, on the CPU, and of the type and length that are expected, else it raises. `_Fields` are
 # those of a struct of native/*.h, in order, packed; see `native.packed`.
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, final
 
 from torch import Generator, Tensor
@@ -49,6 +49,8 @@ class Slots:
         """
     def current(self, buffers: Mapping[str, Tensor | None], /) -> bool:
         """Whether these are the buffers of that module, whose version is then known anew."""
+    def asked_by(self, buffers: Mapping[str, Tensor | None], query: Tensor, /) -> bool:
+        """The same, and whether a query is (n, key_size) float32, contiguous, on the CPU."""
     def take(self, buffers: Mapping[str, Tensor | None], ids: Tensor, shape: Sequence[int], at_least: int, /) -> bool:
         """The same, and whether ids are int64, one for each query of a shape, and none less than a number."""
     @property
@@ -141,7 +143,6 @@ def update(
     targets: Tensor,
     sources: Tensor | None,
     age_noise: float,
-    draw: Callable[[Generator | None], int],
     generator: Generator | None,
     touched: Tensor,
     before: Tensor | None,
@@ -156,10 +157,9 @@ def quick_update(
     shape: Sequence[int],
     target: Tensor,
     age_noise: float,
-    draw: Callable[[Generator | None], int],
     generator: Generator | None,
     /,
-) -> tuple[Tensor, tuple[int, int, int, bool]] | None: ...
+) -> Tensor | None: ...
 def lists_change(
     lists: _Fields,
     slots: Tensor,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -13,24 +13,14 @@ from torch import Tensor, nn
 from rarecall import native_rules, rules, storage
 from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.clock import Clock
-from rarecall.native import loaded, search_of, slots_of, tensors_of
+from rarecall.compiling import apart
+from rarecall.native import clock_of, loaded, search_of, slots_of, tensors_of
 from rarecall.neighbours import Histories, neighbours
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search
 
 if TYPE_CHECKING:
     from rarecall._native import Slots
-
-
-@torch.compiler.disable
-def apart(method: Callable[..., Any], *args: Any) -> Any:
-    """Calls a method of a memory from compiled code, without compiling it.
-
-    The number of slots and misses depends on the data, which a compiled graph cannot hold: a compiled training step
-    breaks here, runs the memory as it is, and goes on compiled. Gradients flow through as ever. Where nothing is
-    compiled, a memory is spared what this costs.
-    """
-    return method(*args)
 
 
 class Memory(nn.Module):
@@ -142,6 +132,11 @@ class Memory(nn.Module):
         """
         if torch.compiler.is_compiling():
             return apart(Memory.forward, self, query, exclude)
+        held = self.known_slots
+        ordinary = held is not None and exclude is None and held.asked_by(self._buffers, query)
+        if ordinary and not (query.requires_grad and torch.is_grad_enabled()):
+            found = search_of(self).found(self, query, None)
+            return Recall(found, query.shape, None, self, self.histories.version)
         shape, known = query.shape, slots_of(self)
         check_query(query, shape, self.key_size)
         if known is None and torch.is_autocast_enabled(query.device.type):
@@ -174,10 +169,11 @@ class Memory(nn.Module):
         """
         if torch.compiler.is_compiling():
             return apart(Memory.loss, self, recall, target, mask)
-        self._check_recall(recall)
-        shape, slots = recall.shape, self.known_slots
-        if recall.found is not None and mask is None and slots is not None:
-            loss = loaded().quick_loss(slots, self.k, recall.found, self._buffers, shape, target, self.margin)
+        if recall.memory is not self or recall.version != self.histories.version:
+            self._refuse(recall)
+        shape, slots, found = recall.shape, self.known_slots, recall.found
+        if found is not None and mask is None and slots is not None:
+            loss: Tensor | None = loaded().quick_loss(slots, self.k, found, self._buffers, shape, target, self.margin)
             if loss is not None:
                 return loss
         native = slots_of(self) is not None
@@ -212,13 +208,18 @@ class Memory(nn.Module):
         """
         if torch.compiler.is_compiling():
             return apart(Memory.update, self, recall, target, source, mask, generator)
-        self._check_recall(recall)
-        slots, touched = self.known_slots, None
-        if recall.found is not None and mask is None and source is None and slots is not None and not self.histories:
-            touched = native_rules.quick_update(self, slots, recall, target, generator)
+        histories = self.histories
+        if recall.memory is not self or recall.version != histories.version:
+            self._refuse(recall)
+        slots, found, touched = self.known_slots, recall.found, None
+        if found is not None and mask is None and source is None and slots is not None and not histories.open:
+            touched = loaded().quick_update(
+                *(slots, clock_of(self).fields, self.k, found, self._buffers, recall.shape, target),
+                *(self.age_noise, generator),
+            )
         if touched is None:
             touched = self._update(recall, target, source, mask, generator)
-        self.histories.version += 1
+        histories.version += 1
         search_of(self).updated(self, touched)
 
     @torch.no_grad()
@@ -374,15 +375,14 @@ class Memory(nn.Module):
         check_mask(mask, shape[:-1])
         return mask.to(self.values.device)
 
-    def _check_recall(self, recall: Recall) -> None:
+    def _refuse(self, recall: Recall) -> NoReturn:
         if recall.memory is not self:
             raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
         changes = self.histories.version - recall.version
-        if changes:
-            raise ValueError(
-                f"This recall was made {changes} change(s) of the memory ago, its slots may hold other keys by now. "
-                "Ask again: memory(query); and call loss before update."
-            )
+        raise ValueError(
+            f"This recall was made {changes} change(s) of the memory ago, its slots may hold other keys by now. "
+            "Ask again: memory(query); and call loss before update."
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # What follows from the buffers is left out by deepcopy and pickle.

@@ -16,9 +16,9 @@ from rarecall.native import clock_of, known_slots_of, loaded
 from rarecall.newest import chained
 
 if TYPE_CHECKING:
-    from rarecall._native import Found, Slots
+    from rarecall._native import Found
     from rarecall.memory import Memory
-    from rarecall.recall import Recall, Rows
+    from rarecall.recall import Rows
 
 
 def recall(found: Found, slots: Tensor, memory: Memory) -> None:
@@ -111,7 +111,7 @@ def update(
     """Confirms and writes; returns the slots touched, ascending, int64; see `rules.update`."""
     clock = clock_of(memory)
     touched = torch.empty_like(target)
-    before = torch.empty(len(touched), memory.key_size) if memory.histories else None
+    before = torch.empty(len(touched), memory.key_size) if memory.histories.open else None
     zeros, missed, count, logged = loaded().update(
         known_slots_of(memory),
         clock.fields,
@@ -120,7 +120,6 @@ def update(
         target.contiguous(),
         None if source is None else source.contiguous(),
         memory.age_noise,
-        _draw,
         generator,
         touched,
         before,
@@ -132,31 +131,6 @@ def update(
     if before is not None:
         memory.histories.add(touched, before[:count])
     return touched
-
-
-def quick_update(
-    memory: Memory, slots: Slots, recall: Recall, target: Tensor, generator: torch.Generator | None
-) -> Tensor | None:
-    """The same, of a recall as it was found, where there is nothing out of the ordinary; None where there is."""
-    clock = clock_of(memory)
-    done = loaded().quick_update(
-        *(slots, clock.fields, memory.k, recall.found, memory._buffers, recall.shape, target),
-        *(memory.age_noise, _draw, generator),
-    )
-    if done is None:
-        return None
-    touched: Tensor
-    touched, (zeros, missed, count, logged) = done
-    if zeros or missed > memory.capacity:
-        check_room(missed, memory.capacity, zeros)
-    if not logged:
-        clock.rebuild()
-    return touched if count == len(touched) else touched[:count]
-
-
-def _draw(generator: torch.Generator | None) -> int:
-    """A number of torch's, which makes all that an update draws; one that need not choose a slot draws none."""
-    return int(torch.randint(2**62, (), generator=generator))
 
 
 def _contiguous_rows(recall: Found | Rows) -> Found | Rows:

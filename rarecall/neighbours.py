@@ -100,26 +100,25 @@ class Histories:
 
     def __init__(self) -> None:
         self.version = 0
-        self._open: weakref.WeakSet[History] = weakref.WeakSet()
+        self.open: set[weakref.ref[History]] = set()  # a WeakSet takes longer to say that it is empty
 
     def begin(self, keys: Tensor, slots: Tensor) -> History:
         """Follows the keys ((capacity, key_size)) of these slots ((n, k) int64, -1 for none) from now on."""
         history = History(keys, slots)
-        self._open.add(history)
+        self.open.add(weakref.ref(history, self.open.discard))
         return history
-
-    def __bool__(self) -> bool:
-        return len(self._open) > 0
 
     def changing(self, keys: Tensor, slots: Tensor) -> None:
         """Is called before the keys in `slots` ((m,) int64, ascending) change."""
-        if self and len(slots):
+        if self.open and len(slots):
             self.add(slots, keys[slots])
 
     def add(self, slots: Tensor, before: Tensor) -> None:
         """The keys in `slots` change, or have just changed; before: (m, key_size), what they were."""
-        for history in list(self._open):
-            history.add(slots, before)
+        for known in list(self.open):
+            history = known()
+            if history is not None:
+                history.add(slots, before)
 
     def __reduce__(self) -> tuple[type[Histories], tuple[()]]:
         # A copy of a memory has made no recalls yet.

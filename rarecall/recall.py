@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from rarecall.compiling import apart
+
 if TYPE_CHECKING:
     from rarecall._native import Found
     from rarecall.memory import Memory
@@ -22,25 +24,12 @@ class Recall:
     Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0.
 
     Attributes:
-        query: (..., key_size) the normalised queries; gradients flow through them.
-        slots: (..., k) int64, the neighbours.
-        similarities: (..., k) cosine similarities, decreasing.
-        values: (..., k) int64, the neighbours' values.
-        weights: (..., k) softmax of inverse temperature x similarities.
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
     # What the extension found without a gradient is one object, and its tensors are made when they are first asked for:
     # a loss and an update need none, and to make them would take longer than both.
-    __slots__ = (
-        *("query", "slots", "similarities", "values", "weights", "exclude"),
-        *("found", "memory", "shape", "version"),
-    )
-    query: Tensor
-    slots: Tensor
-    similarities: Tensor
-    values: Tensor
-    weights: Tensor
+    __slots__ = ("exclude", "found", "memory", "shape", "tensors", "version")
 
     def __init__(
         self,
@@ -57,21 +46,49 @@ class Recall:
             memory: which was asked, and
             version: at which of its versions: `loss` and `update` refuse any other recall.
         """
+        self.found: Found | None
+        self.tensors: dict[str, Tensor]
         if isinstance(found, tuple):
-            self.found = None
-            self.query, self.slots, self.similarities, self.values, self.weights = found
+            self.found, self.tensors = None, dict(zip(_TENSORS, found, strict=True))
         else:
-            self.found = found
+            self.found, self.tensors = found, {}
         self.shape, self.exclude, self.memory, self.version = shape, exclude, memory, version
 
-    def __getattr__(self, name: str) -> Tensor:
-        # Only what is not there yet is asked for here.
-        if name not in _TENSORS or self.found is None:
-            raise AttributeError(f"Recall has no attribute {name!r}.")
-        tensor: Tensor = getattr(self.found, name)
-        if len(self.shape) != 2:
-            tensor = tensor.view(*self.shape[:-1], tensor.shape[-1])
-        setattr(self, name, tensor)
+    @property
+    def query(self) -> Tensor:
+        """(..., key_size): the normalised queries; gradients flow through them."""
+        return self._tensor("query")
+
+    @property
+    def slots(self) -> Tensor:
+        """(..., k) int64: the neighbours."""
+        return self._tensor("slots")
+
+    @property
+    def similarities(self) -> Tensor:
+        """(..., k): cosine similarities, decreasing."""
+        return self._tensor("similarities")
+
+    @property
+    def values(self) -> Tensor:
+        """(..., k) int64: the neighbours' values."""
+        return self._tensor("values")
+
+    @property
+    def weights(self) -> Tensor:
+        """(..., k): softmax of inverse temperature x similarities."""
+        return self._tensor("weights")
+
+    def _tensor(self, name: str) -> Tensor:
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            if torch.compiler.is_compiling():
+                made: Tensor = apart(Recall._tensor, self, name)
+                return made
+            tensor = getattr(self.found, name)
+            if len(self.shape) != 2:
+                tensor = tensor.view(*self.shape[:-1], tensor.shape[-1])
+            self.tensors[name] = tensor
         return tensor
 
     def __repr__(self) -> str:

@@ -1,4 +1,6 @@
+import json
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -66,3 +68,42 @@ def test_without_the_extension_one_line_says_so(monkeypatch, caplog) -> None:
         assert "pip install" in caplog.text
     finally:
         native.extension.cache_clear()
+
+
+def stream() -> list[float]:
+    """What a few steps come to, of which some have a query and a target that are not compact."""
+    memory = Memory(6, 20, k=4)
+    torch.manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for step in range(12):
+        query, target = unit(9, 6)[::2], (torch.arange(9) % 4)[::2]
+        if step % 2:
+            query, target = query.contiguous(), target.contiguous()
+        recall = memory(query)
+        losses.append(float(memory.loss(recall, target)))
+        memory.update(recall, target, generator=generator)
+    return [*losses, float(memory.keys.sum()), *map(float, memory.values), *map(float, memory.ages)]
+
+
+@pytest.mark.skipif(native.extension() is None, reason="the extension was not built")
+def test_tensors_of_a_torch_that_does_not_exchange_them_are_read_as_well() -> None:
+    code = (
+        "import torch; torch.Tensor.__dlpack_c_exchange_api__ = None\n"
+        "from tests import test_native as test\n"
+        "test.test_what_the_extension_could_not_read_is_refused()\n"
+        "print(test.stream())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == stream()
+
+
+@pytest.mark.skipif(native.extension() is None, reason="the extension was not built")
+def test_a_tensor_without_numbers_is_refused() -> None:
+    memory = Memory(3, 5)
+    teach(memory, unit(2, 3), ids(1, 2))
+    with torch._subclasses.FakeTensorMode():
+        fake = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="expected a tensor"):
+        native.loaded().ask(3, 4, fake, None)

@@ -66,26 +66,27 @@ class TestTheGradient:
     def test_no_more_is_kept_than_was_found(self, memory) -> None:
         query = unit(2, 12).requires_grad_()
         recall = memory(query)
-        [history] = memory.histories._open
+        [known] = memory.histories.open
+        history = known()
         train(memory, 2000, seed=1)
         assert len(history._slots) <= recall.slots.numel()
         assert sum(len(slots) for slots, _ in history._changes) <= 1024
         del recall, history
-        assert not list(memory.histories._open)
+        assert not memory.histories.open
 
     def test_nothing_is_kept_without_a_gradient(self, memory) -> None:
         recall = memory(unit(2, 12))
         with torch.no_grad():
             other = memory(unit(2, 12).requires_grad_())
-        assert not list(memory.histories._open)
+        assert not memory.histories.open
         assert not recall.weights.requires_grad
         assert not other.weights.requires_grad
 
     def test_a_copy_has_no_gradients_to_come(self, memory) -> None:
         query = unit(2, 12).requires_grad_()
         recall = memory(query)
-        assert not list(copy.deepcopy(memory).histories._open)
-        assert len(list(memory.histories._open)) == 1
+        assert not copy.deepcopy(memory).histories.open
+        assert len(memory.histories.open) == 1
         assert recall.weights.requires_grad
 
 
