@@ -67,12 +67,12 @@ void softmax(const float *__restrict similarities, int64_t n, float inverse_temp
 }  // namespace
 
 // By 16 bits of the similarity first, the upper ones of those in which they differ, a byte at a time, which has no branches
-// to guess; few are equal in these.
-void Ranking::sort() {
-    const size_t n = similarities.size();
+// to guess; few are equal in these. What is too far by the upper byte is left out before.
+void Ranking::sort(size_t k) {
+    constexpr int DIGITS = 256;
+    size_t n = similarities.size();
     falling.resize(n);
-    order.resize(n);
-    other.resize(n);
+    order.resize(n + 1);
     uint32_t least = ~0u, most = 0;
     for (size_t i = 0; i < n; i++) {
         similarities[i] += 0.0f;  // -0 is 0
@@ -82,20 +82,29 @@ void Ranking::sort() {
         least = std::min(least, falling[i]);
         most = std::max(most, falling[i]);
     }
-    int shift = 32;  // past the number of the slot, and what is below the 16 bits
-    while (n > 0 && (most - least) >> (shift - 32) > 0xFFFF) shift++;
-    uint32_t starts[2][257] = {};
+    int shift = 0;  // past what is below the 16 bits
+    while (n > 0 && (most - least) >> shift > 0xFFFF) shift++;
+    uint32_t upper[DIGITS + 1] = {}, lower[DIGITS + 1] = {};  // how many there are of a digit, then where those begin
+    for (size_t i = 0; i < n; i++) upper[((falling[i] - least) >> (shift + 8)) + 1]++;
+    uint32_t last = 0;
+    for (; last < DIGITS; last++) {
+        if (upper[last] >= k) break;
+        upper[last + 1] += upper[last];
+    }
+    size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        order[i] = static_cast<uint64_t>(falling[i] - least) << 32 | i;
-        starts[0][(order[i] >> shift & 255) + 1]++;
-        starts[1][(order[i] >> (shift + 8)) + 1]++;
+        const uint32_t each = falling[i] - least;
+        order[kept] = static_cast<uint64_t>(each) << 32 | i;
+        kept += each >> (shift + 8) < last;
     }
-    for (int digit = 0; digit < 255; digit++) {
-        starts[0][digit + 1] += starts[0][digit];
-        starts[1][digit + 1] += starts[1][digit];
-    }
-    for (const uint64_t each : order) other[starts[0][each >> shift & 255]++] = each;
-    for (const uint64_t each : other) order[starts[1][each >> (shift + 8)]++] = each;
+    n = kept;
+    order.resize(n);
+    other.resize(n);
+    shift += 32;  // past the number of the slot
+    for (const uint64_t each : order) lower[(each >> shift & 255) + 1]++;
+    for (int digit = 0; digit < DIGITS; digit++) lower[digit + 1] += lower[digit];
+    for (const uint64_t each : order) other[lower[each >> shift & 255]++] = each;
+    for (const uint64_t each : other) order[upper[each >> (shift + 8)]++] = each;
     auto slot = [&](uint64_t each) { return slots[each & 0xFFFFFFFFu]; };
     auto before = [&](uint64_t a, uint64_t b) { return a >> 32 != b >> 32 ? a >> 32 < b >> 32 : slot(a) < slot(b); };
     for (size_t first = 0, last; first < n; first = last) {
@@ -105,7 +114,7 @@ void Ranking::sort() {
 }
 
 void Neighbours::set(int64_t row, Ranking &ranking, float inverse_temperature) const {
-    ranking.sort();
+    ranking.sort(static_cast<size_t>(k));
     const int64_t count = std::min(static_cast<int64_t>(ranking.order.size()), k);
     int64_t *const its_slots = slots + row * k, *const its_values = values + row * k;
     float *const its_similarities = similarities + row * k, *const its_weights = weights + row * k;

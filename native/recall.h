@@ -1,6 +1,7 @@
 // What a memory does with the slots that its search found, and the gradient back to the query.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,7 +29,7 @@ private:
     std::vector<uint32_t> falling;       // falls as the similarity rises
     std::vector<uint64_t> order, other;  // this and which slot it is of
 
-    void sort();  // the nearest first; of equally similar slots the lowest
+    void sort(size_t k);  // the nearest first, k of them at least; of equally similar slots the lowest
 };
 
 // The neighbours of n queries, each k long: nearest first, of equals the lowest slot first, then -1 where there are fewer.

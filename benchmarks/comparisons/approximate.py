@@ -185,7 +185,7 @@ class Ours:
     def update(self, slots: Array, keys: Array) -> None:
         chosen = torch.from_numpy(slots)
         self.memory.keys[chosen] = torch.from_numpy(keys)
-        self.lists.change(self.memory, chosen)
+        self.lists.change(chosen)
 
 
 def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor) -> Iterator[dict[str, Any]]:

@@ -10,14 +10,11 @@ from torch import Tensor
 from rarecall.native import slots_of
 from rarecall.search.base import Search
 from rarecall.search.exact import ExactSearch
-from rarecall.search.lists import ALL, BINS, Lists, Places
+from rarecall.search.lists import BINS, SMALL, Lists, Places
 
 if TYPE_CHECKING:
     from rarecall._native import Found
     from rarecall.memory import Memory
-
-# Up to so many keys, reading them all is as fast.
-SMALL = 8192
 
 
 class AutoSearch(Search):
@@ -106,11 +103,11 @@ class AutoSearch(Search):
             if lists is not None and lists.can_follow(memory):
                 self.places.clear()  # the keys were edited by hand: their lists are no longer near to them
             lists = self._made(memory)
-        return None if lists.keys <= SMALL or lists.probes == ALL else lists
+        return lists if lists.are_read else None
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         slots_of(memory)
-        self._follow(memory, slots, by_update=False)
+        self._follow(memory, slots.contiguous(), by_update=False)
 
     def updated(self, memory: Memory, slots: Tensor) -> None:
         self._follow(memory, slots, by_update=True)
@@ -122,12 +119,12 @@ class AutoSearch(Search):
                 self.exact.changed(memory, slots)
                 return
             lists = self._made(memory, changed=slots)
-        lists.change(memory, slots, self.recall, by_update)
-        exact: Any = self._modules["exact"]
-        if lists.keys <= SMALL or lists.probes == ALL:
-            exact.changed(memory, slots)
-        elif exact._copy is not None:
-            exact._copy = None  # the lists are read, not this
+        were_read = lists.are_read
+        lists.change(slots, self.recall, by_update)
+        if not lists.are_read:
+            self.exact.changed(memory, slots)
+        elif not were_read:
+            self.exact.forget()
 
     def loaded(self, memory: Memory) -> None:
         self.exact.loaded(memory)
@@ -136,6 +133,8 @@ class AutoSearch(Search):
     def _made(self, memory: Memory, changed: Tensor | None = None) -> Lists:
         self._lists = None  # its room first, then the new one's
         lists = self._lists = Lists(memory, self.places, (self.ranks, self.lists_to_read, self.asked), changed)
+        if lists.are_read:
+            self.exact.forget()
         return lists
 
     def __getstate__(self) -> dict[str, Any]:

@@ -43,6 +43,10 @@ class ExactSearch(Search):
         if self._copy is not None:
             self._copy = self._copy.changed(memory, slots)
 
+    def forget(self) -> None:
+        """Gives up what it keeps of the keys, until it is asked again."""
+        self._copy = None
+
     def __getstate__(self) -> dict[str, Any]:
         # The copy follows from the keys: deepcopy and pickle leave it out.
         return self.__dict__ | {"_copy": None}

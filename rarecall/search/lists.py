@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rarecall._native import Found
     from rarecall.memory import Memory
 
+SMALL = 8192  # keys, up to which reading them all is as fast
 BLOCK = 32  # places of a block
 SHORTEST = 12  # no list but the only one is shorter, so there are at most capacity / SHORTEST + 1
 MANY = 2**20  # keys, from which on lists are shorter, and met by regions
@@ -103,6 +104,7 @@ class Lists:
     Attributes:
         keys: how many are in lists.
         probes: how many lists a query has to look for, as far as is known; ALL where it has to read all keys.
+        are_read: whether a query is to read lists: there are enough keys, and it need not read them all.
         last: what the last queries found, or None; some are asked again by the next change.
     """
 
@@ -168,7 +170,7 @@ class Lists:
         astray = (memory.values < 0) == (state.places >= 0)
         if changed is not None:
             astray[changed] = False
-        self.change(memory, astray.nonzero().squeeze(1))
+        self.change(astray.nonzero().squeeze(1))
 
     def valid(self) -> bool:
         """Whether all that says where the keys are fits together."""
@@ -182,8 +184,8 @@ class Lists:
         """Whether the tensors were still the same then, so that `change` is enough."""
         return self._slots is memory.known_slots
 
-    def change(self, memory: Memory, slots: Tensor, recall: float = 0.95, by_update: bool = False) -> None:
-        """Takes up the keys of `slots` ((n,) int64, distinct) as they are now.
+    def change(self, slots: Tensor, recall: float = 0.95, by_update: bool = False) -> None:
+        """Takes up the keys of `slots` ((n,) int64, distinct, contiguous) as they are now.
 
         Before that, some of the last queries are asked again, of all keys: how many lists do they have to read to find
         the nearest?
@@ -194,8 +196,9 @@ class Lists:
         """
         near = self._near if by_update and self._near <= MOST_NEAR else 0
         self.keys, self.probes = self._native.lists_change(
-            self._fields, slots.contiguous(), near, self.last, recall, torch.get_num_threads()
+            self._fields, slots, near, self.last, recall, torch.get_num_threads()
         )
+        self.are_read = self.keys > SMALL and self.probes != ALL
         self.last = None
         self._near = 0
         self._version = self._slots.version

@@ -17,11 +17,16 @@ needs_extension = pytest.mark.skipif(extension is None, reason="the extension wa
 @pytest.fixture(autouse=True)
 def _lists_from_the_first_key(monkeypatch):
     """A test's memory is small; its lists are read all the same."""
-    monkeypatch.setattr(auto, "SMALL", 0)
+    small(monkeypatch, 0)
     yield
     if extension:
         extension.use_variant(extension.variants()[-1])
     torch.set_num_threads(1)
+
+
+def small(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    for module in (auto, lists):
+        monkeypatch.setattr(module, "SMALL", keys)
 
 
 def lists_of(memory: Memory) -> Lists:
@@ -258,7 +263,7 @@ def test_it_reaches_the_wanted_recall_on_uniform_keys() -> None:
 def test_where_no_key_is_near_it_reads_all_keys_in_order() -> None:
     memory = filled(unit(10_000, 128))
     learn(memory, unit(2000, 128))
-    assert memory.search.probes == auto.ALL
+    assert memory.search.probes == lists.ALL
     for _ in range(3):
         query = unit(100, 128)
         nearest = (query @ memory.keys.T).topk(10).indices
@@ -559,7 +564,7 @@ def test_keys_edited_by_hand_are_found() -> None:
 
 
 def test_small_memories_are_searched_exactly(monkeypatch) -> None:
-    monkeypatch.setattr(auto, "SMALL", 500)
+    small(monkeypatch, 500)
     for capacity in (400, 1000):
         memory, plain = Memory(8, capacity, k=30, search="auto"), Memory(8, capacity, k=30)
         torch.manual_seed(1)
