@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from benchmarks.peers import Array
 from benchmarks.timing import Stopwatch
 from benchmarks.workloads import Workload
 from rarecall import ExactSearch, Memory
@@ -15,6 +16,9 @@ from rarecall.search import AutoSearch
 
 if TYPE_CHECKING:
     from rarecall._native import Found
+
+# What a step was: its queries, the slots that it changed, and their keys since.
+Change = tuple[Array, Array, Array]
 
 WANTED = 0.95  # recall@1
 # Queries whose true neighbours tell the recall, so many since to find a few more in a thousand takes a peer much
@@ -36,6 +40,7 @@ class TimedSearch(AutoSearch):
     """search="auto" with a stopwatch: its share of a step.
 
     Attributes:
+        watch: or None, in turns that time whole steps: two more times to take are felt in a step of one query.
         touched: (n,) int64, the slots of the last update.
     """
 
@@ -43,16 +48,17 @@ class TimedSearch(AutoSearch):
     touched: Tensor
 
     def found(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Found:
-        with self._time("search"):
+        if self.watch is None:
+            return super().found(memory, query, exclude)
+        with self.watch.time("search"):
             return super().found(memory, query, exclude)
 
     def updated(self, memory: Memory, slots: Tensor) -> None:
-        with self._time("changed"):
-            super().updated(memory, slots)
         self.__dict__["touched"] = slots
-
-    def _time(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.watch is None else self.watch.time(name)
+        if self.watch is None:
+            return super().updated(memory, slots)
+        with self.watch.time("changed"):
+            super().updated(memory, slots)
 
 
 def steady(load: Workload, k: int, search: TimedSearch) -> Memory:
@@ -68,6 +74,22 @@ def steady(load: Workload, k: int, search: TimedSearch) -> Memory:
         memory(query)
         search.changed(memory, torch.tensor([0]))
     return memory
+
+
+def turn(load: Workload, memory: Memory, search: TimedSearch, rows: range, watch: Stopwatch) -> Iterator[Change]:
+    """Steps of a stream, from each of these rows of the workload to the next."""
+    for first in rows:
+        query, target = (each[first : first + rows.step] for each in (load.queries, load.targets))
+        step(memory, query, target, watch)
+        yield query.numpy(), search.touched.numpy(), memory.keys[search.touched].numpy()
+
+
+def warm(load: Workload, memory: Memory, search: TimedSearch) -> list[Change]:
+    """A turn that is not timed, with the queries that the search has settled with.
+
+    What was built meanwhile has taken the caches, and on some virtual machines the tables in which pages are found.
+    """
+    return list(turn(load, memory, search, range(JUDGED, JUDGED + SETTLING, 128), Stopwatch()))
 
 
 def step(memory: Memory, query: Tensor, target: Tensor, watch: Stopwatch) -> None:

@@ -509,7 +509,8 @@ private:
 }  // namespace
 
 void lists_change(const Lists &lists, const int64_t *slots, int64_t n, int64_t near, int threads) {
-    Changer(lists, threads).change(slots, n, near);
+    // A stream of few keys at a time wakes no other thread, not even for what it does for many of them together.
+    Changer(lists, n >= SHARE ? threads : 1).change(slots, n, near);
 }
 
 void lists_restore(const Lists &lists, int threads) { Changer(lists, threads).restore(); }

@@ -26,8 +26,9 @@ from benchmarks.stream import (
     nearest,
     recalls,
     steady,
-    step,
     steps_of,
+    turn,
+    warm,
 )
 from benchmarks.timing import Stopwatch
 from rarecall import Memory
@@ -77,28 +78,33 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             for peer, index in {**drawn, "auto": Ours(memory)}.items()
             for point in _curve(index, load.keys.numpy(), judged[:DRAWN].numpy(), near[:DRAWN])
         ]
-        begin, now = JUDGED + SETTLING, memory.keys.numpy()
+        changes = warm(load, memory, search)
+        for index in {id(each[0]): each[0] for best in best_of.values() for each in best.values()}.values():
+            for query, moved, keys in changes:
+                index.search(query)
+                index.update(moved, keys)
+        begin = JUDGED + SETTLING
         for batch, steps in counts.items():
             peers = {peer: best[batch][0] for peer, best in best_of.items()}
             chosen = {peer: best[batch][1] for peer, best in best_of.items()}
             for peer, index in peers.items():
                 index.set(chosen[peer]["effort"])
-            watch = search.watch = Stopwatch(warmup=WARMUP)
-            for _ in range(TURNS):
+            watch = Stopwatch(warmup=WARMUP)
+            for number in range(TURNS):
+                # Every second turn also times the parts of our step.
+                search.watch = watch if number % 2 else None
                 changes = []
-                for _ in range(steps):
-                    rows = slice(begin, begin + batch)
-                    begin += batch
-                    step(memory, load.queries[rows], load.targets[rows], watch)
-                    slots = search.touched.numpy()
-                    changes.append((load.queries[rows].numpy(), slots, now[slots]))
+                for change in turn(load, memory, search, range(begin, begin + steps * batch, batch), watch):
+                    changes.append(change)
                     progress.update()
+                begin += steps * batch
                 for peer, index in peers.items():
                     for query, moved, keys in changes:
                         with watch.time(f"{peer} search"):
                             index.search(query)
                         with watch.time(f"{peer} update"):
                             index.update(moved, keys)
+            search.watch = None
             times = {peer: watch.milliseconds(f"{peer} search", f"{peer} update") for peer in peers}
             best = min(times, key=lambda peer: times[peer])
             both = (f"{best} search", f"{best} update")

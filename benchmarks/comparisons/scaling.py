@@ -20,8 +20,9 @@ from benchmarks.stream import (
     judge,
     nearest,
     steady,
-    step,
     steps_of,
+    turn,
+    warm,
 )
 from benchmarks.timing import Stopwatch
 
@@ -53,16 +54,17 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             recalls[size] = judge(memory, judged, nearest(load.keys, judged, k))
             load.keys = torch.empty(0, key_size)  # the memory has its own
             memories[size] = load, memory, search
+        for load, memory, search in memories.values():
+            warm(load, memory, search)
         begin = JUDGED + SETTLING
         for batch, steps in counts.items():
             watches = {size: Stopwatch(warmup=WARMUP) for size in sizes}
-            for _ in range(TURNS):
+            for number in range(TURNS):
                 for size, (load, memory, search) in memories.items():
-                    watch = search.watch = watches[size]
-                    for first in range(begin, begin + steps * batch, batch):
-                        rows = slice(first, first + batch)
-                        step(memory, load.queries[rows], load.targets[rows], watch)
+                    search.watch = watches[size] if number % 2 else None
+                    for _ in turn(load, memory, search, range(begin, begin + steps * batch, batch), watches[size]):
                         progress.update()
+                    search.watch = None
                 begin += steps * batch
             for size, (_, _, search) in memories.items():
                 whole, searching = (
