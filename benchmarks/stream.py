@@ -25,15 +25,15 @@ WANTED = 0.95  # recall@1
 # longer; and those with which the search settles before it is timed.
 JUDGED, SETTLING = 8192, 16_384
 # Turns that each has, with its steps in a row, as a stream has them: what one leaves in the caches is its own, not that
-# of the others. Many turns, since one of a hundred steps of a single query is over in ten milliseconds, for which the
-# machine may have been busy elsewhere.
-TURNS = 12
+# of the others. Many turns, since one of small steps is over in some ten milliseconds, for which the machine may have
+# been busy elsewhere.
+TURNS = 10
 WARMUP = 2  # steps that do not count
 
 
 def steps_of(steps: int, batch: int) -> int:
     """How many steps a turn has: half as many, more of small ones, which are over in no time."""
-    return (steps * min(max(128 // batch, 1), 8) + WARMUP) // 2
+    return (steps * min(max(128 // batch, 1), 32) + WARMUP) // 2
 
 
 class TimedSearch(AutoSearch):

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,6 +50,8 @@ COLUMNS = SETTING | {
 }
 # Beyond this a peer's build takes longer than all else; it could only be slower there.
 GRAPHS_UP_TO = 500_000
+# Settings of all peers that are timed beside ours: the fastest while they were tuned, which tells them less surely.
+FINALISTS = 3
 # A setting of a peer is given up where its search takes so many times as long as that of another that found enough.
 HOPELESS = 3
 DRAWN = 1000  # queries that tell the recall of a point in the plots
@@ -67,28 +69,34 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         ours = judge(memory, judged, near)
         # The same recall, but for what so few queries cannot tell.
         wanted = max(ours[0] - (ours[0] * (1 - ours[0]) / JUDGED) ** 0.5, WANTED)
-        best_of: dict[str, dict[int, tuple[Peer, Setting]]] = {}
-        tried = {}
+        tuned: list[Tuned] = []
+        tried = []
         for peer in PEERS:
             if peer == "faiss IVF" or size <= GRAPHS_UP_TO:
-                best_of[peer], tried[peer] = _tune(peer, load.keys.numpy(), k, settings, judged.numpy(), near, wanted)
-        drawn = {peer: best.get(16, next(iter(best.values())))[0] for peer, best in best_of.items()}
+                of_peer, settings_tried = _tune(peer, load.keys.numpy(), k, settings, judged.numpy(), near, wanted)
+                tuned += of_peer
+                tried += settings_tried
         curves = [
-            {"search": peer, **point}
-            for peer, index in {**drawn, "auto": Ours(memory)}.items()
+            {"search": name, **point}
+            for name, index in {
+                **_drawn(tuned, settings.batches[len(settings.batches) // 2]),
+                "auto": Ours(memory),
+            }.items()
             for point in _curve(index, load.keys.numpy(), judged[:DRAWN].numpy(), near[:DRAWN])
         ]
-        changes = warm(load, memory, search)
-        for index in {id(each[0]): each[0] for best in best_of.values() for each in best.values()}.values():
-            for query, moved, keys in changes:
-                index.search(query)
-                index.update(moved, keys)
+        finalists = {batch: _fastest(tuned, batch) for batch in counts}
+        del tuned
+        warmed = warm(load, memory, search)
+        for finalist in {id(each.peer): each.peer for best in finalists.values() for each in best}.values():
+            for query, moved, keys in warmed:
+                finalist.search(query)
+                finalist.update(moved, keys)
         begin = JUDGED + SETTLING
         for batch, steps in counts.items():
-            peers = {peer: best[batch][0] for peer, best in best_of.items()}
-            chosen = {peer: best[batch][1] for peer, best in best_of.items()}
-            for peer, index in peers.items():
-                index.set(chosen[peer]["effort"])
+            for each in finalists[batch]:
+                each.peer.set(each.setting["effort"])
+                each.peer.search(judged.numpy())
+            memory(judged)
             watch = Stopwatch(warmup=WARMUP)
             for number in range(TURNS):
                 # Every second turn also times the parts of our step.
@@ -98,36 +106,39 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                     changes.append(change)
                     progress.update()
                 begin += steps * batch
-                for peer, index in peers.items():
+                for place, each in enumerate(finalists[batch]):
                     for query, moved, keys in changes:
-                        with watch.time(f"{peer} search"):
-                            index.search(query)
-                        with watch.time(f"{peer} update"):
-                            index.update(moved, keys)
+                        with watch.time(f"search {place}"):
+                            each.peer.search(query)
+                        with watch.time(f"update {place}"):
+                            each.peer.update(moved, keys)
             search.watch = None
-            times = {peer: watch.milliseconds(f"{peer} search", f"{peer} update") for peer in peers}
-            best = min(times, key=lambda peer: times[peer])
-            both = (f"{best} search", f"{best} update")
+            of_peers = [(f"search {place}", f"update {place}") for place in range(len(finalists[batch]))]
+            times = [watch.milliseconds(*names) for names in of_peers]
+            place = times.index(min(times))
+            both, best = of_peers[place], finalists[batch][place].setting
             yield {
                 "workload": name,
                 "size": size,
                 "key_size": key_size,
                 "k": k,
                 "batch": batch,
-                "best": best,
+                "best": best["peer"],
                 "search_step": watch.ratio(both, ("search", "changed")),
                 "recall_update": watch.ratio(both, ("recall", "update")),
                 "step": watch.ratio(both, ("recall", "loss", "update")),
                 "recall@1": ours[0],
                 "recall@k": ours[1],
-                "peer recall@1": chosen[best]["recall@1"],
-                "peer recall@k": chosen[best]["recall@k"],
+                "peer recall@1": best["recall@1"],
+                "peer recall@k": best["recall@k"],
                 "step_ms": watch.milliseconds("recall", "loss", "update"),
                 "search_ms": watch.milliseconds("search"),
                 "changed_ms": watch.milliseconds("changed"),
-                "peer_ms": times[best],
-                "peers_ms": times,
-                "chosen": chosen,
+                "peer_ms": times[place],
+                "chosen": best,
+                "finalists": [
+                    each.setting | {"timed_ms": ms} for each, ms in zip(finalists[batch], times, strict=True)
+                ],
                 "probes": search.probes,
                 "wanted": wanted,
                 "tuning": tried,
@@ -135,11 +146,34 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             }
 
 
+class Tuned(NamedTuple):
+    """A peer at the least effort that reaches the wanted recall, or that comes nearest to it."""
+
+    peer: Peer
+    setting: Setting
+    short: bool  # of the wanted recall
+
+
+def _fastest(tuned: list[Tuned], batch: int) -> list[Tuned]:
+    """Those that were fastest while they were tuned; what is short of the wanted recall last."""
+    return sorted(tuned, key=lambda each: (each.short, each.setting["ms"][batch]))[:FINALISTS]
+
+
+def _drawn(tuned: list[Tuned], batch: int) -> dict[str, Peer]:
+    """Of each kind of peer the fastest."""
+    names = {each.setting["peer"] for each in tuned}
+    return {
+        name: _fastest([each for each in tuned if each.setting["peer"] == name], batch)[0].peer
+        for name in PEERS
+        if name in names
+    }
+
+
 def _tune(
     name: str, keys: Array, k: int, settings: Settings, judged: Array, near: Tensor, wanted: float
-) -> tuple[dict[int, tuple[Peer, Setting]], list[Setting]]:
-    """Of each batch the peer whose step is fastest of those that reach the wanted recall@1, and all that was tried."""
-    best: dict[int, tuple[Peer, Setting]] = {}
+) -> tuple[list[Tuned], list[Setting]]:
+    """A peer in those of its settings that are among the fastest at any batch, and all that was tried."""
+    tuned: list[Tuned] = []
     tried: list[Setting] = []
     fastest = float("inf")
     for setting in grid(name, len(keys)):
@@ -157,14 +191,12 @@ def _tune(
             if first >= wanted or took > HOPELESS * fastest:
                 break
         times = {batch: _time(peer, keys, judged, batch) * 1e3 for batch in settings.batches}
-        tried.append({**setting, "effort": effort, "recall@1": first, "recall@k": all_k, "build_s": built, "ms": times})
-        for batch, of_step in times.items():
-            if batch in best:
-                other = best[batch][1]
-                if first < wanted or (other["recall@1"] >= wanted and other["ms"][batch] < of_step):
-                    continue
-            best[batch] = peer, tried[-1]
-    return best, tried
+        told = {"effort": effort, "recall@1": first, "recall@k": all_k, "build_s": built, "ms": times}
+        tried.append({"peer": name, **setting, **told})
+        tuned.append(Tuned(peer, tried[-1], first < wanted))
+        among = [_fastest(tuned, batch) for batch in settings.batches]
+        tuned = [each for each in tuned if any(each is one for best in among for one in best)]
+    return tuned, tried
 
 
 class Ours:

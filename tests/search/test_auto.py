@@ -414,8 +414,9 @@ def test_keys_of_an_update_join_the_nearest_list(asked_in_vain) -> None:
 
 
 @needs_extension
-def test_excluded_sources_are_not_found_and_others_are_in_their_place() -> None:
-    memory = filled(unit(2000, 16), k=20)
+@pytest.mark.parametrize("k", [20, 300])
+def test_excluded_sources_are_not_found_and_others_are_in_their_place(k) -> None:
+    memory = filled(unit(2000, 16), k=k)
     memory.sources.copy_(torch.arange(2000) // 4)
     query, exclude = memory.keys[:400].clone(), memory.sources[:400].clone()
     exclude[::5] = -1
