@@ -1,6 +1,7 @@
 // The functions of the Python module that Memory itself uses; see module.cpp.
 #include <algorithm>
-#include <vector>
+#include <memory>
+#include <new>
 
 #include "binding.h"
 #include "clock.h"
@@ -171,12 +172,12 @@ PyObject *quick_update(PyObject *, PyObject *const *given, Py_ssize_t count) {
     const int64_t *targets;
     if (!fits(held, buffers, target, shape, 0, targets)) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
     if (clock.state->tail + recalled.n > clock.lines) Py_RETURN_NONE;  // the log is to be written anew
-    thread_local std::vector<int64_t> touched;
-    touched.resize(recalled.n);
+    const std::unique_ptr<int64_t[]> touched(new (std::nothrow) int64_t[recalled.n]);
+    if (!touched) return PyErr_NoMemory();
     Updated updated{};
-    if (!update_by(held, clock, {recalled, targets, nullptr}, age_noise, generator, touched.data(), nullptr, updated)) return nullptr;
+    if (!update_by(held, clock, {recalled, targets, nullptr}, age_noise, generator, touched.get(), nullptr, updated)) return nullptr;
     if (!updated.done) Py_RETURN_NONE;
-    return tensor_of(touched.data(), updated.touched);
+    return tensor_of(touched.get(), updated.touched);
 }
 
 }  // namespace

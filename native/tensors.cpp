@@ -69,7 +69,10 @@ bool look_by_attributes(PyObject *object, Tensor &tensor) {
     static PyObject *const type = of_torch("Tensor"), *const dtype = name("dtype"), *const is_cpu = name("is_cpu"),
                            *const is_contiguous = name("is_contiguous"), *const shape = name("shape"),
                            *const data_ptr = name("data_ptr");
-    if (!type || PyObject_IsInstance(object, type) != 1) return false;
+    if (!type || PyObject_IsInstance(object, type) != 1) {
+        PyErr_Clear();
+        return false;
+    }
     PyObject *const dtypes[] = {dtype_of<float>(), dtype_of<int64_t>(), dtype_of<int32_t>(), dtype_of<bool>(), dtype_of<uint8_t>()};
     PyObject *its_dtype = ask(object, dtype), *its_shape = ask(object, shape), *address = nullptr;
     for (int i = 0; i < 5; i++)
