@@ -32,6 +32,8 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         for memory, load in zip(memories, loads, strict=True):
             memory(load.queries[:batch])  # the first search makes the copy of the keys
             load.keys = load.keys[:0]
+        for tensor in (tensor for memory in memories for tensor in memory.buffers()):
+            tensor.sum()  # some virtual machines find a page slowly the first time since others were built
         other = torch.ones(2**25)  # 128 MB, more than the caches hold
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         watch = Stopwatch(warmup=5)
