@@ -108,20 +108,20 @@ struct Table {
 // The table in use: the best that this CPU can run, unless `use` was called.
 extern Table table;
 
-constexpr const auto &scan = table.scan;
-constexpr const auto &dot = table.dot;
-constexpr const auto &dots = table.dots;
-constexpr const auto &whole_dots = table.whole_dots;
-constexpr const auto &distances = table.distances;
-constexpr const auto &near_groups = table.near_groups;
-constexpr const auto &count = table.count;
-constexpr const auto &within = table.within;
-constexpr const auto &scale = table.scale;
-constexpr const auto &rotate = table.rotate;
-constexpr const auto &add = table.add;
-constexpr const auto &residual = table.residual;
-constexpr const auto &farthest = table.farthest;
-constexpr const auto &farness = table.farness;
+inline constexpr const auto &scan = table.scan;
+inline constexpr const auto &dot = table.dot;
+inline constexpr const auto &dots = table.dots;
+inline constexpr const auto &whole_dots = table.whole_dots;
+inline constexpr const auto &distances = table.distances;
+inline constexpr const auto &near_groups = table.near_groups;
+inline constexpr const auto &count = table.count;
+inline constexpr const auto &within = table.within;
+inline constexpr const auto &scale = table.scale;
+inline constexpr const auto &rotate = table.rotate;
+inline constexpr const auto &add = table.add;
+inline constexpr const auto &residual = table.residual;
+inline constexpr const auto &farthest = table.farthest;
+inline constexpr const auto &farness = table.farness;
 
 // The names of the variants that this CPU can run, the best one last.
 std::vector<const char *> variants();
