@@ -1,6 +1,7 @@
 // Work shared among threads.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -28,6 +29,11 @@ inline OpenMP openmp() {
 #else
     return nullptr;
 #endif
+}
+
+// How many threads this much work is worth, where each takes at least `share` of it.
+inline int worth(int64_t work, int64_t share, int threads) {
+    return static_cast<int>(std::min<int64_t>(threads, 1 + work / share));
 }
 
 // Calls work(task, thread) for every task in [0, tasks), in any order, on at most `threads` threads. Whoever is free
