@@ -1,4 +1,4 @@
-"""rarecall demo: see `rarecall.experiments.handwriting.demo`."""
+"""rarecall demo: see `rarecall.demo`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _run(args: argparse.Namespace) -> None:
     # Imported here, so that the command's other parts run where matplotlib and tqdm are not installed.
-    from rarecall.experiments.handwriting.demo import run
+    from rarecall.demo.demo import run
 
     # With one thread the result does not depend on how many cores there are; and on a busy machine the threads of so
     # small a network mostly wait for each other.

@@ -6,7 +6,7 @@ import pytest
 
 import rarecall
 from rarecall.cli.main import main
-from rarecall.experiments.handwriting import demo
+from rarecall.demo import demo
 
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(demo.run).parameters.items()}
 
@@ -67,7 +67,7 @@ def test_what_is_not_installed_is_named(monkeypatch, capsys, name) -> None:
     with pytest.raises(SystemExit) as end:
         main(["demo"])
     assert end.value.code == 1
-    assert capsys.readouterr().err == "rarecall demo needs matplotlib: pip install 'rarecall[experiments]'\n"
+    assert capsys.readouterr().err == "rarecall demo needs matplotlib: pip install 'rarecall[demo]'\n"
 
 
 def test_any_other_missing_module_is_a_fault_and_shown_as_one(monkeypatch) -> None:

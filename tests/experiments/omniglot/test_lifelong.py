@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rarecall.experiments.omniglot import lifelong
-from rarecall.experiments.omniglot.baselines.pixels import Pixels
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.episodes import MemoryLearner
-from rarecall.experiments.omniglot.lifelong import auroc, long_tail, retention, stream
+from experiments.omniglot import lifelong
+from experiments.omniglot.baselines.pixels import Pixels
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.episodes import MemoryLearner
+from experiments.omniglot.lifelong import auroc, long_tail, retention, stream
 from tests.helpers import unit
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from experiments.omniglot import train as training
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.ours import Ours
+from experiments.omniglot.train import Run, State, train
+from experiments.training import Pace, steps_of
 from rarecall import storage
-from rarecall.experiments.omniglot import train as training
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.ours import Ours
-from rarecall.experiments.omniglot.train import Run, State, train
-from rarecall.experiments.training import Pace, steps_of
 from tests.helpers import assert_same
 
 RUN = Run("ours", "train", steps=6, seed=3)  # the memory takes part from the third step on

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from experiments.synthetic.evaluate import network_of
+from experiments.synthetic.train import Run, State, train
+from experiments.training import Pace
 from rarecall import storage
-from rarecall.experiments.synthetic.evaluate import network_of
-from rarecall.experiments.synthetic.train import Run, State, train
-from rarecall.experiments.training import Pace
 from tests.experiments.synthetic.conftest import TASK
 from tests.helpers import assert_same
 

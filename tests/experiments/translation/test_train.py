@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from experiments.translation import networks
+from experiments.translation import train as module
+from experiments.translation.train import Data, Run, State, train
 from rarecall import storage
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation import train as module
-from rarecall.experiments.translation.train import Data, Run, State, train
 from tests.experiments.translation.conftest import QUIET, RUN
 from tests.helpers import assert_same
 
