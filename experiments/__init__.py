@@ -1,1 +1,4 @@
-"""One folder a table of the paper: data, baselines, train, evaluate."""
+"""Recipes for the paper's tables and the measurements beyond them, one package per table.
+
+They are not installed; run them from a checkout: `python -m experiments.omniglot --help`.
+"""

@@ -19,20 +19,20 @@ EXTRAS = {
 
 
 def count(text: str) -> int:
-    """1, 2, 3, ..."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count; expected 1, 2, 3, ...")
     return int(text)
 
 
 def share(text: str) -> float:
-    """From 0 to 1."""
+    """Parse a fraction from 0 to 1."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share; expected a number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; expected a number from 0 to 1")
     return number
 
 
@@ -55,20 +55,22 @@ def command_of(args: argparse.Namespace, experiment: str, names: Iterable[str]) 
         given = getattr(args, name, None)
         if given is True:
             found.append(f"--{name}")
-        elif given is not None and given is not False and given != []:  # 0 is given
+        elif given is not None and given is not False and given != []:  # 0 counts as given
             found += [f"--{name}", *map(str, given if isinstance(given, list) else [given])]
     return shlex.join(found)
 
 
-# The experiments are imported where they run, so that the help of a command does not wait for torch.
+# Experiments are imported inside the functions that run them, so that --help does not import torch.
 
 
 def add_pack(commands: argparse._SubParsersAction[argparse.ArgumentParser], experiment: str) -> None:
-    """Adds `pack`, by the module of this name in the experiment's folder."""
-    packing = commands.add_parser("pack", help="a trained network with only the newest slots of its memory")
-    packing.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network with memory")
-    packing.add_argument("--slots", type=count, required=True, metavar="N", help="how many to keep")
-    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write it")
+    """Add the sub-command `pack`, which calls the experiment's module `pack`."""
+    packing = commands.add_parser("pack", help="write a trained network with only the newest slots of its memory")
+    packing.add_argument(
+        "--weights", type=Path, required=True, metavar="FILE", help="weights of a trained network with memory"
+    )
+    packing.add_argument("--slots", type=count, required=True, metavar="N", help="number of slots to keep")
+    packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="output file")
     packing.set_defaults(run=_pack, experiment=experiment)
 
 
@@ -78,10 +80,10 @@ def _pack(args: argparse.Namespace) -> None:
 
 
 def add_table(commands: argparse._SubParsersAction[argparse.ArgumentParser], experiment: str) -> None:
-    """Adds `table`, by the modules `table` and `plots` in the experiment's folder."""
-    table = commands.add_parser("table", help="the paper's table with our figures beside it, from results/*.json")
-    table.add_argument("--results", type=Path, metavar="DIR", help="where the figures are; results/ by default")
-    table.add_argument("--plots", type=Path, metavar="DIR", help="draw the plots there as well")
+    """Add the sub-command `table`, which calls the experiment's modules `table` and `plots`."""
+    table = commands.add_parser("table", help="print the paper's table next to our results, from results/*.json")
+    table.add_argument("--results", type=Path, metavar="DIR", help="folder of result files (default: results/)")
+    table.add_argument("--plots", type=Path, metavar="DIR", help="also draw the plots to this folder")
     table.set_defaults(run=_table, experiment=experiment)
 
 

@@ -1,4 +1,4 @@
-"""Where the experiments find data, and where they keep what took long to make."""
+"""Folders of the experiments: where data is read from, and the cache of data that is slow to prepare."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rarecall import storage
 
 
 def cache() -> Path:
-    """Where decoded and fetched data is kept: RARECALL_CACHE, else ~/.cache/rarecall."""
+    """Return the cache folder: $RARECALL_CACHE, else ~/.cache/rarecall."""
     return Path(os.environ.get("RARECALL_CACHE") or Path.home() / ".cache" / "rarecall")
 
 
 def data(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where data is: the folder that is given, else RARECALL_DATA, else a folder in the user's cache."""
+    """Return the data folder: `folder` if given, else $RARECALL_DATA, else a folder in the cache."""
     return Path(folder or os.environ.get("RARECALL_DATA") or cache() / "data")
 
 
 def keep(path: Path, tensors: dict[str, Tensor], *, kind: str, header: dict[str, str] | None = None) -> None:
-    """Writes a file of the cache; one that cannot be written costs the next reader some seconds, no more."""
+    """Write a file to the cache. A failed write is ignored: the data is prepared again next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         storage.write(path, tensors, kind=kind, header=header or {})

@@ -1,4 +1,4 @@
-"""What plots have in common: they can be read in grey, since their lines differ by dashes and not by colour."""
+"""Common plot style. Lines differ by dash pattern, not by colour, so plots are readable in greyscale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STYLES = (
 
 @contextmanager
 def saved(path: Path, panels: int = 1) -> Iterator[list[Any]]:
-    """Axes to draw on, one below the other; they are written to `path` as PNG with a grid and a legend."""
+    """Yield `panels` axes, stacked vertically; on exit, add a grid and legends and write them to `path` as PNG."""
     figure, axes = pyplot.subplots(
         panels, figsize=(6, 4 if panels == 1 else 2.4 * panels), layout="constrained", squeeze=False, sharex=True
     )

@@ -17,31 +17,31 @@ CODE = ("experiments", "native", "rarecall")
 
 
 def origin(command: str, seed: int) -> dict[str, Any]:
-    """Where a result comes from. To be asked for before the run: the code on the disk may change while it lasts."""
+    """Describe the origin of a result. Call it before the run: files on disk may change during it."""
     return {"command": command, "seed": seed, "commit": commit(), "machine": machine()}
 
 
 def write(path: str | os.PathLike[str], result: dict[str, Any], origin: dict[str, Any]) -> None:
-    """Writes a result, with where it came from."""
+    """Write a result together with its origin, as JSON."""
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"Cannot write {path}: there is no folder {path.parent}. Make it first.")
+        raise FileNotFoundError(f"Cannot write {path}: there is no folder {path.parent}. Create it first.")
     beside = path.with_name(f".{path.name}.tmp")
     beside.write_text(json.dumps(origin | result, indent=2) + "\n")
     os.replace(beside, path)
 
 
 def read_all(folder: str | os.PathLike[str], experiment: str) -> list[dict[str, Any]]:
-    """The results of an experiment in a folder, in the order of their file names."""
+    """Read all results of an experiment from a folder, ordered by file name."""
     results = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
     return [result for result in results if isinstance(result, dict) and result.get("experiment") == experiment]
 
 
 def commit() -> str:
-    """The commit of the code that runs, marked where files were changed since; "unknown" outside of a repository."""
+    """Return the commit of the running code, marked if files were changed since; "unknown" outside a repository."""
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        # Only code counts: results and weights change as they are made.
+        # Only code counts: results and weights change while they are produced.
         changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *CODE], cwd=ROOT, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -49,7 +49,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to judge a time, and nothing that names the machine."""
+    """Describe the hardware and software, as needed to judge timings, without identifying the machine."""
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     if information.is_file():

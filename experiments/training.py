@@ -1,7 +1,8 @@
-"""What training runs share: the loop, the reports, the stopping, and checkpoints that go on exactly.
+"""The training loop that all experiments share: reports, interruption, and bit-exact resumption.
 
-A run is a folder: `checkpoint.safetensors` (everything, the random numbers to come included, so that a run which was
-stopped goes on to the very same weights), `metrics.jsonl` (one line a report), and at the end `network.safetensors`.
+A run is a folder with `checkpoint.safetensors` (the complete state including that of the random number generator, so
+that a resumed run ends with the same weights as an uninterrupted one), `metrics.jsonl` (one line per report) and, when
+it has finished, `network.safetensors`.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ CHECKPOINT = "checkpoint.safetensors"
 
 
 class Steps(Protocol):
-    """All that a step changes."""
+    """The state that a training step changes."""
 
     step: int
 
     def write(self, path: Path) -> None:
-        """Everything to one file."""
+        """Write the complete state to one file."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How often, in steps, and how a run tells of itself.
+    """How often, in steps, and where a run reports.
 
     Attributes:
-        report: steps between two lines of metrics; the figures of a line are means over them.
+        report: steps between two lines of metrics; a line holds the means over these steps.
         measure: steps between two measurements, a multiple of `report`.
         save: steps between two checkpoints.
-        tensorboard: write the figures for TensorBoard as well.
-        quiet: no progress bar.
+        tensorboard: also write the metrics for TensorBoard.
+        quiet: show no progress bar.
     """
 
     report: int = 50
@@ -66,17 +67,20 @@ def go(
     measure: Callable[[], dict[str, float]] | None = None,
     shown: tuple[str, ...] = ("loss",),
 ) -> bool:
-    """Calls `advance` until the state has made so many steps; False where it was stopped before the end.
+    """Call `advance` until `state.step` reaches `steps`.
 
     Args:
-        state: where the run stands; it is written to `out` as it goes.
-        steps: of the whole run, those already made included.
-        advance: makes one step and returns its figures.
-        out: the folder of the run.
+        state: state of the run; checkpoints of it are written to `out`.
+        steps: total number of steps of the run, including those already done.
+        advance: runs one step and returns its metrics.
+        out: folder of the run.
         pace: how often to report, measure and save.
-        title: of the progress bar.
-        measure: figures that cost more than a step.
-        shown: the figures on the progress bar.
+        title: label of the progress bar.
+        measure: returns metrics that are more expensive than a step.
+        shown: names of the metrics shown on the progress bar.
+
+    Returns:
+        Whether the run finished; False if it was interrupted.
     """
     keep_freed_memory()
     metrics = Metrics(out, state.step, pace.tensorboard)
@@ -102,17 +106,17 @@ def go(
                 break
     metrics.close()
     if state.step < steps and not pace.quiet:
-        print(f"Stopped at step {state.step}; the same command goes on from there.")
+        print(f"Stopped at step {state.step}; run the same command to resume.")
     return state.step >= steps
 
 
 def keep_freed_memory() -> bool:
-    """Has the C library keep what is freed, for a step takes as much again; False where it has no such setting.
+    """Make the C library keep freed memory for the next step. Returns False if it has no such setting.
 
-    Else glibc gives every large tensor back to the kernel, and has the pages of the next one filled with zeros again,
-    which costs a good part of a step.
+    By default glibc returns every large tensor to the kernel, which has to zero the pages of the next one again. That
+    takes a considerable part of a training step.
     """
-    mmap_max, trim_threshold = -4, -1  # of mallopt in malloc.h
+    mmap_max, trim_threshold = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD in malloc.h
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # not glibc
@@ -121,7 +125,7 @@ def keep_freed_memory() -> bool:
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer, header: Any) -> None:
-    """Writes the tensors, the optimizer's moments, torch's random state and a header of JSON values to one file."""
+    """Write the tensors, the optimizer's moments, torch's random state and a header of JSON values to one file."""
     tensors = dict(tensors)
     for parameter, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"adam/{parameter}/{name}": tensor for name, tensor in moments.items()}
@@ -133,22 +137,25 @@ def write_checkpoint(path: Path, tensors: dict[str, Tensor], optimizer: torch.op
 def read_checkpoint(
     path: Path, run: dict[str, Any], optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Goes on from a file that `write_checkpoint` made: sets the optimizer's moments and torch's random state.
+    """Read a file written by `write_checkpoint`, and restore the optimizer's moments and torch's random state.
 
     Args:
-        path: of the checkpoint.
-        run: what is asked for now; all but its steps must be what the file's header has as "run".
-        optimizer: of the same parameters.
+        path: path of the checkpoint.
+        run: the requested run; except for "steps" it must equal the header's "run".
+        optimizer: optimizer of the same parameters.
 
     Returns:
-        The tensors by the part of their name before the first "/" and the rest of it, and the header.
+        The tensors, as {prefix: {rest of the name: tensor}} where the prefix ends at the first "/", and the header.
+
+    Raises:
+        ValueError: if the checkpoint belongs to another run.
     """
     tensors, texts = storage.read(path, kind="checkpoint")
     header = {name: json.loads(text) for name, text in texts.items() if name not in ("format", "version")}
     if {**header["run"], "steps": run["steps"]} != run:
         raise ValueError(
-            f"{path} is of another run: {header['run']}; asked for was {run}. Name another folder by --out, "
-            "or ask for the same."
+            f"{path} belongs to another run: {header['run']}; requested was {run}. Use another folder (--out), or the "
+            "same options."
         )
     parts: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -161,8 +168,8 @@ def read_checkpoint(
         number, moment = name.split("/")
         parameter = parameters[int(number)]
         if tensor.shape == parameter.shape:
-            # The fused optimizer walks through a parameter and its moments side by side: the channels of both must
-            # come in the same order, which a file does not keep.
+            # The fused optimizer requires a parameter and its moments to have the same memory format, which a
+            # file does not preserve.
             tensor = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
         state["state"].setdefault(int(number), {})[moment] = tensor
     optimizer.load_state_dict(state)
@@ -171,7 +178,7 @@ def read_checkpoint(
 
 
 def steps_of(out: str | os.PathLike[str]) -> int | None:
-    """The steps of the run in a folder, or None where there is none yet."""
+    """Return the number of steps of the run in a folder, or None if there is no run yet."""
     checkpoint = Path(out) / CHECKPOINT
     if not checkpoint.is_file():
         return None
@@ -180,19 +187,22 @@ def steps_of(out: str | os.PathLike[str]) -> int | None:
 
 
 def schedule(progress: float, warm_up: float, hold: float = 0.0) -> float:
-    """The learning rate as a part of its greatest: up in a line, held for a share of the run, down by half a cosine."""
+    """Return the learning rate relative to its peak: linear warm-up, constant for `hold`, then cosine decay to 0.
+
+    `progress`, `warm_up` and `hold` are fractions of the run.
+    """
     if progress < warm_up:
         return 0.02 + 0.98 * progress / warm_up
     return 0.5 * (1 + math.cos(math.pi * max(0.0, progress - warm_up - hold) / (1 - warm_up - hold)))
 
 
 class Metrics:
-    """Figures as JSON lines, and for TensorBoard where it is asked for."""
+    """Writer of metrics as JSON lines and, optionally, for TensorBoard."""
 
     def __init__(self, out: Path, step: int, tensorboard: bool) -> None:
         self._path = path = out / "metrics.jsonl"
         lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
-        # A run that was killed may have reported steps after its checkpoint; they come again.
+        # A killed run may have reported steps after its last checkpoint; these steps will be repeated.
         path.write_text("".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step))
         self._board: Any = None
         if tensorboard:
@@ -203,7 +213,7 @@ class Metrics:
             self._board = SummaryWriter(str(out / "tensorboard"), purge_step=step)
 
     def write(self, step: int, figures: dict[str, float]) -> None:
-        """One line."""
+        """Append one line."""
         with open(self._path, "a") as file:
             file.write(json.dumps({"step": step} | {name: round(f, 6) for name, f in figures.items()}) + "\n")
         if self._board is not None:
@@ -211,21 +221,21 @@ class Metrics:
                 self._board.add_scalar(name, figure, step)
 
     def close(self) -> None:
-        """Nothing is written after this."""
+        """Close the TensorBoard writer."""
         if self._board is not None:
             self._board.close()
 
 
 @dataclass
 class Stop:
-    """Whether the user wants the run to stop."""
+    """Whether the user has requested the run to stop."""
 
     is_asked: bool = False
 
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Ctrl-C and a kill end the run after the step at hand, not in the middle of it; a second one ends it at once."""
+    """Let SIGINT and SIGTERM end the run after the current step; a second signal ends it immediately."""
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:

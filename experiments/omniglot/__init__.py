@@ -1,1 +1,1 @@
-"""The paper's first table, Omniglot, and the life-long measurements that it lacks."""
+"""The paper's first table, Omniglot, and four life-long measurements that the paper does not have."""

@@ -23,54 +23,56 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
 
-    training = commands.add_parser("train", help="train a model; the same command goes on where it was stopped")
+    training = commands.add_parser("train", help="train a model; run the same command again to resume")
     training.add_argument("--model", choices=MODELS, default="ours")
-    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/ours")
-    training.add_argument("--on", choices=("train", "trainval"), default="train", help="characters to train on")
+    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, e.g. runs/ours")
+    training.add_argument("--on", choices=("train", "trainval"), default="train", help="training characters")
     budget = training.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=count, metavar="N", help="steps of the whole run; the recipe's by default")
-    budget.add_argument("--minutes", type=float, metavar="M", help="as many steps as this machine makes in M minutes")
+    budget.add_argument("--steps", type=count, metavar="N", help="number of steps (default: the recipe's)")
+    budget.add_argument("--minutes", type=float, metavar="M", help="as many steps as this machine runs in M minutes")
     training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
-    training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
+    training.add_argument("--tensorboard", action="store_true", help="also write metrics for TensorBoard")
     training.set_defaults(run=_train)
 
-    evaluating = commands.add_parser("evaluate", help="N-way K-shot accuracies, as in the paper")
+    evaluating = commands.add_parser("evaluate", help="measure N-way K-shot accuracy, as in the paper")
     _add_learner(evaluating, pixels=True)
-    evaluating.add_argument("--episodes", type=count, default=1000, metavar="N", help="of each setting")
+    evaluating.add_argument("--episodes", type=count, default=1000, metavar="N", help="episodes per setting")
     evaluating.set_defaults(run=_evaluate)
 
-    measuring = commands.add_parser("lifelong", help="what a memory that is never reset keeps")
+    measuring = commands.add_parser("lifelong", help="measure a memory that is never reset")
     _add_learner(measuring, pixels=False)
     measuring.set_defaults(run=_lifelong)
 
     add_table(commands, "omniglot")
 
-    showing = commands.add_parser(
-        "demo", help="the trained network meets the test characters; a picture of its answers"
-    )
-    showing.add_argument("--out", type=Path, default=Path("omniglot-demo.png"), metavar="FILE", help="the picture")
+    showing = commands.add_parser("demo", help="test the trained network on new characters, and draw its answers")
+    showing.add_argument("--out", type=Path, default=Path("omniglot-demo.png"), metavar="FILE", help="output image")
     showing.set_defaults(run=_demo)
 
     for command in (training, evaluating, measuring, showing):
         command.add_argument("--seed", type=int, default=0)
-        command.add_argument("--data", metavar="DIR", help="holds omniglot/*.zip; $RARECALL_DATA by default")
+        command.add_argument(
+            "--data", metavar="DIR", help="folder that contains omniglot/*.zip (default: $RARECALL_DATA)"
+        )
     run(parser, arguments)
 
 
 def _add_learner(parser: argparse.ArgumentParser, *, pixels: bool) -> None:
     learner = parser.add_mutually_exclusive_group(required=True)
     learner.add_argument(
-        "--weights", type=Path, nargs="+", metavar="FILE", help="of a trained model; several networks are joined"
+        "--weights",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="weights of a trained model; several networks are joined",
     )
     if pixels:
-        learner.add_argument(
-            "--pixels", action="store_true", help="nearest neighbour on pixels, which needs no weights"
-        )
-    parser.add_argument("--on", choices=("test", "val"), default="test", help="characters to ask")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+        learner.add_argument("--pixels", action="store_true", help="nearest neighbour on pixels; needs no weights")
+    parser.add_argument("--on", choices=("test", "val"), default="test", help="test characters")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
 
 
-# The experiments are imported where they run, so that the help of a command does not wait for torch.
+# Experiments are imported inside the functions that run them, so that --help does not import torch.
 
 
 def _train(args: argparse.Namespace) -> None:
@@ -113,7 +115,7 @@ def _lifelong(args: argparse.Namespace) -> None:
     origin = results.origin(_command(args), args.seed)
     learner, training = learner_of(*args.weights)
     if not isinstance(learner, MemoryLearner):
-        raise SystemExit(f"{args.weights[0]} holds the model {training['model']!r}, which has no memory to measure.")
+        raise SystemExit(f"{args.weights[0]} holds the model {training['model']!r}, which has no memory.")
     result = lifelong(learner, data.load(args.data), characters=args.on, seed=args.seed)
     result = {"model": training["model"], "training": training} | result
     print(table.lifelong_lines(result))
@@ -125,12 +127,12 @@ def _demo(args: argparse.Namespace) -> None:
     from experiments.omniglot import data, demo
 
     if not args.out.absolute().parent.is_dir():
-        raise SystemExit(f"There is no folder {args.out.parent} to write {args.out.name} to; make it first.")
+        raise SystemExit(f"There is no folder {args.out.parent} to write {args.out.name} to. Create it first.")
     demo.run(data.load(args.data), args.out, seed=args.seed)
 
 
 def _command(args: argparse.Namespace) -> str:
-    # Where the data is differs from machine to machine.
+    # Without --data, which differs from machine to machine.
     names = ("weights", "pixels", "on", "episodes", "seed", "out")
     return command_of(args, "omniglot", names)
 

@@ -1,11 +1,11 @@
 """Omniglot: 1623 characters of 50 alphabets, 20 drawings of each, as 28 x 28 images.
 
-    data = load("data")                    # data/omniglot/images_{background,evaluation}.zip, fetched where missing
-    characters = data.characters("test")   # 423 characters, or as many as the split says
-    turned = characters.turned()           # 1692: every quarter turn of a character is a class of its own
+    data = load("data")                    # data/omniglot/images_{background,evaluation}.zip, downloaded if missing
+    characters = data.characters("test")   # 423 characters, as the split says
+    turned = characters.turned()           # 1692 classes: rotations by 90 degrees are classes of their own
 
-The split is that of Vinyals et al. (2016) where data/omniglot/split/ holds its files, else one of our own by a fixed
-seed. `Characters.split` says which.
+The split is that of Vinyals et al. (2016) if data/omniglot/split/ contains its files, otherwise a random one with a
+fixed seed. `Characters.split` says which.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tqdm import tqdm
 from experiments import folders
 from rarecall import storage
 
-SIZE = 28  # pixels of a side of an image that a network sees
-DRAWN_SIZE = 105  # pixels of a side of an image in the archives
-DRAWINGS = 20  # of each character
+SIZE = 28  # side of the network's input in pixels
+DRAWN_SIZE = 105  # side of an image in the archives in pixels
+DRAWINGS = 20  # per character
 PARTS = ("background", "evaluation")
 SPLITS = ("train", "val", "trainval", "test")
 URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
-# Of the names and bytes of the drawings in an archive, not of the archive: it may have been packed again.
+# Checksums of the drawings' names and bytes, not of the archive file, which may have been repacked.
 CHECKSUMS = {
     "background": "0082e759e5e5940ac4c2b15c7e4124628f7ef7789994fd66d902a12a1d2f838c",
     "evaluation": "5a63dc6702955375d177a28549f5b85562758fcd9f8c813ac216ec336135a6ff",
@@ -50,7 +50,7 @@ class Characters:
     Attributes:
         drawings: (classes, drawings, 28, 28) uint8, 255 is ink.
         names: "Alphabet/characterNN", one for each class.
-        split: who made the split that these come from: "Vinyals et al." or "rarecall, seed 0".
+        split: origin of the split: "Vinyals et al." or "rarecall, seed 0".
     """
 
     drawings: Tensor
@@ -61,31 +61,31 @@ class Characters:
         return len(self.names)
 
     def turned(self) -> Characters:
-        """Four classes of each: class 4 c + t is class c turned by t x 90 degrees."""
+        """Return four classes per class: class 4 c + t is class c rotated by t x 90 degrees."""
         turns = [torch.rot90(self.drawings, turn, (2, 3)) for turn in range(4)]
         names = tuple(f"{name}@{90 * turn}" for name in self.names for turn in range(4))
         return Characters(torch.stack(turns, 1).flatten(0, 1), names, self.split)
 
     def places(self, alphabet: str) -> list[int]:
-        """Which of them are of one alphabet."""
+        """Return the indices of the characters of one alphabet."""
         return [place for place, name in enumerate(self.names) if name.split("/")[0] == alphabet]
 
     def of(self, alphabet: str) -> Characters:
-        """The characters of one alphabet."""
+        """Return the characters of one alphabet."""
         chosen = self.places(alphabet)
         return Characters(self.drawings[chosen], tuple(self.names[place] for place in chosen), self.split)
 
 
 @dataclass(frozen=True, eq=False)
 class Omniglot:
-    """All characters, in the order of their names, background before evaluation.
+    """All characters, ordered by name, background before evaluation.
 
     Attributes:
         drawings: (characters, 20, 28, 28) uint8, 255 is ink.
         names: "Alphabet/characterNN".
-        evaluation: the alphabets of the evaluation archive.
-        splits: the names of the characters of "train", "val", "trainval" and "test".
-        split: who made them.
+        evaluation: alphabets of the evaluation archive.
+        splits: names of the characters of "train", "val", "trainval" and "test".
+        split: origin of the split.
     """
 
     drawings: Tensor
@@ -95,7 +95,7 @@ class Omniglot:
     split: str
 
     def characters(self, which: str) -> Characters:
-        """The characters of a split: "train", "val", "trainval" (both) or "test"; or "all" of them."""
+        """Return the characters of the split "train", "val", "trainval" (both) or "test", or "all" characters."""
         if which != "all" and which not in self.splits:
             raise ValueError(f"Got the split {which!r}; expected one of {', '.join(SPLITS)} or all.")
         names = self.names if which == "all" else self.splits[which]
@@ -104,13 +104,13 @@ class Omniglot:
 
 
 def load(folder: str | os.PathLike[str] | None = None, *, url: str = URL, quiet: bool = False) -> Omniglot:
-    """Reads Omniglot, fetching it first where it is missing, and from a cache after the first time.
+    """Read Omniglot. Missing archives are downloaded; decoded images are cached.
 
     Args:
-        folder: holds omniglot/images_background.zip and so on. By default the environment variable RARECALL_DATA, and
-            where that is not set, a folder in the user's cache.
-        url: where the archives are fetched from.
-        quiet: no progress bars.
+        folder: folder that contains omniglot/images_background.zip and so on (default: the environment variable
+            RARECALL_DATA or, if it is not set, a folder in the cache).
+        url: where missing archives are downloaded from.
+        quiet: show no progress bars.
     """
     home = folders.data(folder) / "omniglot"
     archives = {part: home / f"images_{part}.zip" for part in PARTS}
@@ -137,7 +137,7 @@ def load(folder: str | os.PathLike[str] | None = None, *, url: str = URL, quiet:
 
 
 def read_archive(archive: Path, *, quiet: bool = False) -> tuple[Tensor, list[str]]:
-    """The drawings (characters, 20, 28, 28) uint8 of an archive and the names of the characters."""
+    """Return the drawings of an archive, (characters, 20, 28, 28) uint8, and the names of the characters."""
     files: dict[str, list[str]] = {}
     characters = []
     try:
@@ -148,18 +148,18 @@ def read_archive(archive: Path, *, quiet: bool = False) -> tuple[Tensor, list[st
                 if len(drawings) != DRAWINGS:
                     raise ValueError(
                         f"{archive} holds {len(drawings)} drawings of {character}; expected {DRAWINGS}. "
-                        "Delete it, and it is fetched again."
+                        "Delete it, and it is downloaded again."
                     )
                 characters.append(np.stack([_shrink(archive, name, unpacked.read(name)) for name in drawings]))
     except (zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{archive} is damaged ({error}). Delete it, and it is fetched again.") from error
+        raise ValueError(f"{archive} is damaged ({error}). Delete it, and it is downloaded again.") from error
     if not characters:
         raise ValueError(f"{archive} holds no drawings; expected <Alphabet>/characterNN/*.png in it.")
     return torch.from_numpy(np.stack(characters)), list(files)
 
 
 def _shrink(archive: Path, name: str, png: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """(28, 28) uint8, 255 is ink, of a black drawing on white."""
+    """Convert a black-on-white PNG to (28, 28) uint8, 255 is ink."""
     try:
         with Image.open(io.BytesIO(png)) as image:
             drawn = image.convert("L")
@@ -170,12 +170,12 @@ def _shrink(archive: Path, name: str, png: bytes) -> np.ndarray[tuple[int, ...],
             f"{archive} holds {name} of {drawn.size[0]} x {drawn.size[1]} pixels; expected {DRAWN_SIZE} x {DRAWN_SIZE}."
         )
     ink = Image.fromarray(255 - np.asarray(drawn))
-    # The mean over the pixels that a smaller pixel covers: thin lines turn grey, but none is lost.
+    # Box filter: thin lines turn grey, but none is lost.
     return np.asarray(ink.resize((SIZE, SIZE), Image.Resampling.BOX))
 
 
 def checksum(archive: Path) -> str:
-    """Of what an archive holds: the names and bytes of its drawings, in the order of the names."""
+    """Return a checksum of the names and bytes of the drawings in an archive, ordered by name."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(archive) as unpacked:
@@ -188,12 +188,12 @@ def checksum(archive: Path) -> str:
 
 
 def _drawings(unpacked: zipfile.ZipFile) -> list[str]:
-    """The names of the drawings; a file whose name starts with a dot is some computer's note to itself."""
+    """Return the names of the drawings, without hidden files such as those of macOS."""
     return sorted(name for name in unpacked.namelist() if name.endswith(".png") and not Path(name).name.startswith("."))
 
 
 def fetch(url: str, archive: Path, expected: str, *, quiet: bool = False) -> None:
-    """Fetches an archive, beside its place first: it appears there whole and with the expected content, or not."""
+    """Download an archive to a temporary file, check it, and move it to its place."""
     beside = archive.with_name(f".{archive.name}.{secrets.token_hex(4)}.tmp")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -207,28 +207,28 @@ def fetch(url: str, archive: Path, expected: str, *, quiet: bool = False) -> Non
         if found != expected:
             raise ValueError(
                 f"{url} holds other drawings than Omniglot's: the checksum of its content is {found}, expected "
-                f"{expected}. Fetch {archive.name} from another place, and put it at {archive}."
+                f"{expected}. Download {archive.name} from another place to {archive}."
             )
         os.replace(beside, archive)
     except (urllib.error.URLError, OSError) as error:
         raise FileNotFoundError(
-            f"There is no {archive}, and fetching it from {url} failed ({error}). With a network connection, run this "
-            f"again; without one, copy {archive.name} there by hand, or name the folder that has "
-            f"omniglot/{archive.name} by --data or RARECALL_DATA."
+            f"There is no {archive}, and downloading it from {url} failed ({error}). With a network connection, run "
+            f"this again; without one, copy {archive.name} there by hand, or set the folder that contains "
+            f"omniglot/{archive.name} with --data or RARECALL_DATA."
         ) from error
     finally:
         beside.unlink(missing_ok=True)
 
 
 def _splits(folder: Path, names: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], str]:
-    """The names of the characters of each split, and who made it."""
+    """Return the names of the characters of each split, and the origin of the split."""
     if all((folder / f"{split}.txt").is_file() for split in SPLITS):
         splits = {split: tuple((folder / f"{split}.txt").read_text().split()) for split in SPLITS}
         unknown = {name for split in SPLITS for name in splits[split]} - set(names)
         if unknown:
             raise ValueError(
                 f"{folder} names {len(unknown)} characters that the archives do not have, such as {min(unknown)}. "
-                "Delete the folder to use a split of our own."
+                "Delete the folder to use a random split with a fixed seed."
             )
         return splits, "Vinyals et al."
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(0)).tolist()

@@ -1,6 +1,6 @@
 """python -m experiments.omniglot demo
 
-The trained network meets the test characters of Omniglot, none of which it has ever seen, as in `rarecall demo`.
+Test the trained network on the test characters of Omniglot, none of which it has ever seen, as `rarecall demo` does.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import torch
 from experiments.omniglot.data import Omniglot
 from experiments.omniglot.episodes import as_input
 from rarecall import Memory
-from rarecall.demo.meeting import SHOWINGS, Meeting, meet
+from rarecall.demo.one_shot import SHOWINGS, Report, show_and_ask
 from rarecall.models import weights
 
 
-def run(data: Omniglot, out: Path, seed: int = 0, name: str = "omniglot") -> Meeting:
-    """Shows all test characters up to ten times and asks for ten other drawings of each; the picture goes to `out`.
+def run(data: Omniglot, out: Path, seed: int = 0, name: str = "omniglot") -> Report:
+    """Show ten drawings of each test character in turn, classify the ten others, and write the image to `out`.
 
-    name: of the weights.
+    Args:
+        data: the data set.
+        out: path of the image.
+        seed: random seed of the order of characters and of the memory's updates.
+        name: name of the weights.
     """
     network = weights.load(name)
     characters = data.characters("test")
@@ -27,6 +31,6 @@ def run(data: Omniglot, out: Path, seed: int = 0, name: str = "omniglot") -> Mee
     shown = max(SHOWINGS)
     memory = Memory(network.key_size, capacity=shown * len(characters))  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(characters), generator=generator)  # else the picture would be of one alphabet
+    order = torch.randperm(len(characters), generator=generator)  # otherwise the image would show one alphabet only
     drawings = drawings[:, order]
-    return meet(memory, network, drawings[:shown], drawings[shown:], out, generator)
+    return show_and_ask(memory, network, drawings[:shown], drawings[shown:], out, generator)

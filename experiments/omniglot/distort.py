@@ -1,4 +1,4 @@
-"""Drawings as another hand might have drawn them: turned, stretched, leaned, moved and bent a little."""
+"""Data augmentation: random rotation, scaling, shear, translation and elastic deformation of drawings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ def distort(
     bend: float = 0.06,
     untouched: float = 0.1,
 ) -> Tensor:
-    """(n, 1, height, width) -> the same shape, each drawing by random numbers of its own.
+    """Distort each drawing independently.
 
     Args:
-        drawings: 0 is paper.
-        turn: at most so many degrees.
-        stretch: each side by at most a factor of e^stretch.
-        lean: at most this slope.
-        move: at most this part of half a side.
-        bend: standard deviation, in half sides, of 4 x 4 points by which the plane is bent.
-        untouched: this share of the drawings stays as it is.
+        drawings: (n, 1, height, width), 0 is background.
+        turn: maximum rotation in degrees.
+        stretch: maximum scaling of each side, as a factor of e^stretch.
+        lean: maximum shear.
+        move: maximum translation, relative to half a side.
+        bend: standard deviation of the displacements of a 4 x 4 grid of control points, relative to half a side.
+        untouched: fraction of the drawings that is left unchanged.
+
+    Returns:
+        (n, 1, height, width)
     """
     n, _, height, width = drawings.shape
 

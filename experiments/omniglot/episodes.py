@@ -1,4 +1,4 @@
-"""N-way K-shot: a learner is shown K drawings of each of N classes, and asked for others of them."""
+"""N-way K-shot episodes: a learner is shown K drawings of each of N classes, and classifies others of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from experiments.omniglot.data import Characters
 from experiments.omniglot.distort import distort
 from rarecall import Memory
 
-# By how much a view differs from the drawing: less than in training. Chosen on the validation characters.
+# Distortion of views, weaker than in training. Chosen on the validation characters.
 A_LITTLE = {"turn": 5.0, "stretch": 0.08, "lean": 0.08, "move": 0.05, "bend": 0.02, "untouched": 0.0}
 
 
 class Learner(Protocol):
-    """What an episode asks of a model; the memory networks and the baselines all have it.
+    """The interface of a model in an episode, implemented by the networks with memory and by the baselines.
 
-    `most_ways`: more classes than that it cannot tell apart; None where there is no such bound.
+    Attributes:
+        most_ways: maximum number of classes of an episode; None if there is no limit.
     """
 
     @property
@@ -30,23 +31,23 @@ class Learner(Protocol):
         """See the class."""
 
     def encode(self, drawings: Tensor) -> Tensor:
-        """(n, 1, 28, 28) in 0 to 1 -> (n, d): the part of the work that does not depend on the episode."""
+        """Encode drawings, (n, 1, 28, 28) in 0 to 1 -> (n, d), independently of the episode."""
 
     def answer(self, shown: Tensor, asked: Tensor) -> Tensor:
-        """shown: (ways, shots, d); asked: (m, d) -> (m,) int64, a way for each."""
+        """Classify `asked`, (m, d), given `shown`, (ways, shots, d). Returns (m,) int64, a way each."""
 
 
 class MemoryLearner:
-    """A network with a memory: the drawings shown are written to it, the nearest neighbour's value is the answer.
+    """A network with a memory: shown drawings are written to it, and the nearest neighbour's value is the answer.
 
     Each round shows one drawing of every class, and is one update.
 
     Args:
         network: maps drawings to queries.
-        key_size: numbers in a query.
-        together: the drawings of a class are not shown one after the other but together, as one key, their mean.
-        views: so many distorted views of a drawing shown are remembered beside it, in slots of their own; a drawing
-            asked is the mean of its views.
+        key_size: query dimension.
+        together: write the mean of the drawings of a class as one key, rather than one drawing after the other.
+        views: number of distorted views of a shown drawing that are also written, each to a slot of its own; the query
+            of a test drawing is the mean over its views.
     """
 
     most_ways = None
@@ -56,7 +57,7 @@ class MemoryLearner:
         self._memory = Memory(key_size, capacity=1, k=1)
 
     def encode(self, drawings: Tensor) -> Tensor:
-        """(n, 1, 28, 28) -> (n, (1 + views) * key_size): the query, and those of the views; each view is drawn anew."""
+        """Encode drawings, (n, 1, 28, 28) -> (n, (1 + views) * key_size): the query, and those of random views."""
         with torch.no_grad():
             if not self.views:
                 queries: Tensor = self.network(drawings)
@@ -65,7 +66,7 @@ class MemoryLearner:
             return torch.cat([F.normalize(self.network(view), dim=1) for view in seen], 1)
 
     def query(self, encoded: Tensor) -> Tensor:
-        """(..., (1 + views) * key_size) -> (..., key_size): the drawing as it is asked."""
+        """Return the query of an encoded drawing, (..., (1 + views) * key_size) -> (..., key_size)."""
         return encoded.unflatten(-1, (1 + self.views, self.key_size)).mean(-2)
 
     def answer(self, shown: Tensor, asked: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class MemoryLearner:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A mean over episodes, in per cent, with its 95% confidence interval: mean ± interval."""
+    """Mean accuracy over episodes in per cent, with its 95% confidence interval: mean ± interval."""
 
     mean: float
     interval: float
@@ -95,7 +96,7 @@ class Accuracy:
 
 
 def encode(learner: Learner, characters: Characters, batch: int = 500, quiet: bool = True) -> Tensor:
-    """(classes, drawings, d): every drawing encoded once, for all episodes; views are drawn by a fixed seed."""
+    """Encode every drawing once for all episodes, with a fixed seed of the views. Returns (classes, drawings, d)."""
     drawings = characters.drawings.flatten(0, 1)
     encoded = []
     with torch.random.fork_rng(devices=[]), tqdm(total=len(drawings), desc="encode", disable=quiet) as bar:
@@ -107,24 +108,31 @@ def encode(learner: Learner, characters: Characters, batch: int = 500, quiet: bo
 
 
 def as_input(drawings: Tensor) -> Tensor:
-    """(n, 28, 28) uint8 -> (n, 1, 28, 28) float, ink is 1."""
+    """Convert (n, 28, 28) uint8 to (n, 1, 28, 28) float, ink is 1."""
     return drawings.unsqueeze(1).float().div_(255)
 
 
 def few_shot(
     learner: Learner, encoded: Tensor, *, ways: int, shots: int, episodes: int, asked: int = 5, seed: int = 0
 ) -> Accuracy:
-    """The accuracy over episodes of `ways` random classes, `shots` drawings of each shown and `asked` others asked.
+    """Return the accuracy over random episodes.
 
-    encoded: (classes, drawings, d).
+    Args:
+        learner: the model.
+        encoded: (classes, drawings, d), the encoded drawings.
+        ways: classes per episode.
+        shots: drawings of each class that are shown.
+        episodes: number of episodes.
+        asked: other drawings of each class that are classified.
+        seed: random seed of the episodes.
     """
     classes, drawings, _ = encoded.shape
     if ways > classes:
-        raise ValueError(f"{ways}-way needs {ways} classes; there are {classes}. Ask for fewer ways.")
+        raise ValueError(f"{ways}-way needs {ways} classes; there are {classes}. Use fewer ways.")
     if shots + asked > drawings:
         raise ValueError(
             f"{shots}-shot with {asked} drawings asked needs {shots + asked} drawings of a class; there are "
-            f"{drawings}. Ask for fewer shots."
+            f"{drawings}. Use fewer shots."
         )
     if min(ways, shots, asked, episodes) < 1:
         raise ValueError(f"Got {ways} ways, {shots} shots, {asked} asked, {episodes} episodes; expected at least 1.")
@@ -141,7 +149,7 @@ def few_shot(
 
 
 def mean_of(accuracies: Tensor) -> Accuracy:
-    """(episodes,) of parts of 1 -> per cent with a 95% confidence interval."""
+    """Return the mean of (episodes,) accuracies from 0 to 1, in per cent, with a 95% confidence interval."""
     spread = float(accuracies.std()) if len(accuracies) > 1 else 0.0
     interval = 1.96 * spread / math.sqrt(len(accuracies))
     return Accuracy(100 * float(accuracies.mean()), 100 * interval, len(accuracies))

@@ -1,7 +1,7 @@
 """python -m experiments.omniglot evaluate --weights runs/ours/network.safetensors --out results/omniglot-ours.json
 
-The paper's N-way K-shot accuracies on the 423 test characters, on their 1692 quarter turns, and within one alphabet,
-where characters are alike.
+Measure the paper's N-way K-shot accuracies on the 423 test characters, on the 1692 classes of their rotations, and
+within one alphabet, where characters are similar.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rarecall import storage
 from rarecall.models import weights
 from rarecall.models.joined import Joined
 
-VIEWS = 8  # of a drawing shown, where networks are joined
+VIEWS = 8  # views per shown drawing if networks are joined
 SETTINGS = ((5, 1), (5, 5), (20, 1), (20, 5))  # ways, shots
 
 
 def learner_of(*paths: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
-    """The trained learner in a file of weights, and how it was trained.
+    """Load a trained learner and the description of its training.
 
-    Of several files, the networks with memory in them, joined: what is shown of a class together is one key, and is
-    remembered in `VIEWS` views as well.
+    The networks of several files are joined: the drawings of a class that are shown together become one key, and
+    `VIEWS` views of them are stored as well.
     """
     learners, runs = zip(*(_learner_of(path) for path in paths), strict=True)
     if len(learners) == 1:
@@ -62,11 +62,11 @@ def evaluate(
     seed: int = 0,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """All figures as they are published, in per cent with 95% confidence intervals."""
+    """Return all published figures, in per cent with 95% confidence intervals."""
     upright = data.characters(characters)
     figures: dict[str, Any] = {}
     turned = encode(learner, upright.turned(), quiet=quiet)
-    encoded = {"upright": turned[::4], "turned": turned}  # the first of four turns is none
+    encoded = {"upright": turned[::4], "turned": turned}  # the first of four rotations is by 0 degrees
     for name, classes in encoded.items():
         figures[name] = {
             f"{ways}-way {shots}-shot": as_json(
@@ -89,20 +89,24 @@ def evaluate(
 
 
 def within_alphabets(learner: Learner, alphabets: list[Tensor], *, episodes: int, seed: int) -> Accuracy:
-    """20-way 1-shot where all 20 are of one alphabet; equally many episodes of each, at least `episodes` in all.
+    """Return the 20-way 1-shot accuracy where all 20 classes are of one alphabet.
 
-    alphabets: each (classes, drawings, d), encoded.
+    Args:
+        learner: the model.
+        alphabets: the encoded drawings of each alphabet, (classes, drawings, d).
+        episodes: minimum total number of episodes, equally many per alphabet.
+        seed: random seed of the episodes.
     """
     of_each = -(-episodes // len(alphabets))
     means = [
         few_shot(learner, encoded, ways=20, shots=1, episodes=of_each, seed=seed + number)
         for number, encoded in enumerate(alphabets)
     ]
-    # Episodes of one alphabet are not independent draws of an alphabet: the interval is over the alphabets.
+    # The confidence interval is over alphabets, since episodes of the same alphabet are not independent.
     over = mean_of(torch.tensor([mean.mean / 100 for mean in means], dtype=torch.float64))
     return Accuracy(over.mean, over.interval, of_each * len(alphabets))
 
 
 def as_json(accuracy: Accuracy) -> dict[str, float]:
-    """For a result."""
+    """Convert an accuracy for a result file."""
     return {"mean": round(accuracy.mean, 2), "interval": round(accuracy.interval, 2), "episodes": accuracy.episodes}

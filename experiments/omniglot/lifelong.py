@@ -1,14 +1,14 @@
 """python -m experiments.omniglot lifelong --weights weights/omniglot-residual-0.safetensors
 
-What the paper's discussion asks for: measurements of a memory that is never reset. In each of the four, one memory
-sees one stream, one drawing an update unless said otherwise, and is asked without being told the answers.
+Measure a memory that is never reset, as the paper's discussion suggests. In each of the four measurements one memory
+sees one stream, one drawing per update unless stated otherwise; test queries do not change it.
 
-- all at once: all test characters, 1 and 5 drawings of each shown; an episode of as many ways.
-- `stream`: 600 classes one after the other, 15 drawings each, then 5 others of each asked (the protocol of OML and
-  ANML); and the accuracy on what was learned so far as it grows. There are 423 test characters, so that the 600 classes
-  are drawn from their 1692 quarter turns.
+- all at once: all test characters, with 1 and 5 drawings of each shown; an episode with that many ways.
+- `stream`: 600 classes one after the other, 15 drawings each, then 5 other drawings of each are classified (the
+  protocol of OML and ANML); also the accuracy on the classes learned so far. There are only 423 test characters, so the
+  600 classes are drawn from the 1692 classes of their rotations.
 - `retention`: 100 characters shown once, then up to 100,000 updates with drawings of other classes.
-- `long_tail`: classes drawn by a Zipf law, each drawing asked before it is shown.
+- `long_tail`: classes drawn by Zipf's law; each drawing is classified before it is shown.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from experiments.omniglot.episodes import MemoryLearner, encode, few_shot, mean_
 from experiments.omniglot.evaluate import as_json
 from rarecall import Memory
 
-ASKED = 5  # drawings of each class
-EPISODES = 10  # of all classes at once
+ASKED = 5  # test drawings per class
+EPISODES = 10  # episodes of all classes at once
 GROWTH = (10, 25, 50, 100, 200, 300, 400, 500, 600)
 LAGS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 SEEN = (("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("3-5", 3, 5), ("6-10", 6, 10), ("more", 11, 20))
@@ -43,7 +43,7 @@ def lifelong(
     seed: int = 0,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """All four, as they are published."""
+    """Return all four measurements, as published."""
     upright = encode(learner, data.characters(characters), quiet=quiet)
     ways = len(upright)
     all_at_once = {
@@ -52,7 +52,7 @@ def lifelong(
         )
         for shots in (1, 5)
     }
-    # A stream shows one drawing at a time, as one key.
+    # Streams show one drawing at a time, as one key without views.
     plain = MemoryLearner(learner.network, learner.key_size)
     turned = encode(plain, data.characters(characters).turned(), quiet=quiet)
     figures = {
@@ -70,22 +70,25 @@ def lifelong(
 
 
 def show(memory: Memory, query: Tensor, value: int) -> None:
-    """One drawing, (d,), in one update."""
+    """Write one encoded drawing, (d,), in one update."""
     memory.update(memory(query[None]), torch.tensor([value]))
 
 
 def correct(memory: Memory, queries: Tensor, values: Tensor) -> float:
-    """The part of the queries (n, ..., d) that are answered by their values (n,)."""
+    """Return the fraction of the queries (n, ..., d) whose answers are their values (n,)."""
     answers = torch.cat([memory(part).value for part in queries.split(200)])
     return float((answers == values.view(-1, *[1] * (answers.dim() - 1))).double().mean())
 
 
 @torch.no_grad()
 def stream(encoded: Tensor, *, classes: int, repeats: int, seed: int, shown: int = 15) -> dict[str, Any]:
-    """encoded: (classes, drawings, d). Class after class, `shown` drawings of each, then others of all of them."""
+    """Show `shown` drawings of each class, class after class, then classify others of all classes.
+
+    encoded: (classes, drawings, d).
+    """
     available, drawings, size = encoded.shape
     if classes > available:
-        raise ValueError(f"A stream of {classes} classes needs as many; there are {available}.")
+        raise ValueError(f"A stream of {classes} classes needs {classes}; there are {available}.")
     _check_drawings(drawings, shown + ASKED)
     generator = torch.Generator().manual_seed(seed)
     marks = [mark for mark in GROWTH if mark < classes] + [classes]
@@ -109,11 +112,13 @@ def stream(encoded: Tensor, *, classes: int, repeats: int, seed: int, shown: int
 def retention(
     encoded: Tensor, *, lags: tuple[int, ...], seed: int, small: int = 1000, targets: int = 100, quiet: bool = True
 ) -> dict[str, Any]:
-    """encoded: (classes, drawings, d), four turns of a character after each other.
+    """Show one drawing of each of `targets` characters, then distractors, and classify other drawings of the targets.
 
-    One drawing of each of 100 upright characters is shown, all in one update, so that all are equally old. Then come
-    distractors, one an update: random drawings of all turns of the other characters. The questions are other drawings
-    of the 100. The memory that is large enough holds all that comes, the other `small` slots.
+    The targets are upright and are shown in one update, so they all have the same age. The distractors, one per update,
+    are random drawings of all rotations of the other characters. One memory has room for the whole stream, the other
+    has `small` slots.
+
+    encoded: (classes, drawings, d), the four rotations of a character in consecutive rows.
     """
     classes, drawings, size = encoded.shape
     targets = min(targets, classes // 8)
@@ -134,7 +139,7 @@ def retention(
             if lag in lags:
                 accuracies[str(lag)] = round(100 * correct(memory, asked, chosen), 2)
                 if not torch.isin(memory.values, chosen).any():
-                    break  # no slot holds any of them: they stay forgotten, however long the stream
+                    break  # no slot holds a target any more, so the accuracy stays 0
         accuracies |= {str(lag): 0.0 for lag in lags if str(lag) not in accuracies}
         figures[name] = {"capacity": capacity, "filled": len(memory), "by updates since shown": accuracies}
     return figures
@@ -142,9 +147,11 @@ def retention(
 
 @torch.no_grad()
 def long_tail(encoded: Tensor, *, events: int, seed: int, exponent: float = 1.0, quiet: bool = True) -> dict[str, Any]:
-    """encoded: (classes, drawings, d). The class of rank r comes with a probability of 1 / r^exponent.
+    """Draw classes with probability proportional to 1 / rank^exponent; classify each drawing, then show it.
 
-    Every drawing is asked, then shown with its class. No drawing comes twice: a class that is used up comes no more.
+    No drawing occurs twice: a class without unused drawings is not drawn any more.
+
+    encoded: (classes, drawings, d).
     """
     classes, drawings, size = encoded.shape
     events = min(events, classes * drawings)
@@ -186,13 +193,13 @@ def long_tail(encoded: Tensor, *, events: int, seed: int, exponent: float = 1.0,
 
 
 def auroc(score: Tensor, positive: Tensor) -> float:
-    """The chance that a random positive scores higher than a random negative, ties counting half."""
+    """Return the probability that a random positive scores higher than a random negative; ties count half."""
     sizes = int(positive.sum()), int((~positive).sum())
     if 0 in sizes:
         return float("nan")
     levels, level = score.unique(return_inverse=True)
     of_level = torch.bincount(level, minlength=len(levels)).double()
-    rank = (of_level.cumsum(0) - (of_level - 1) / 2)[level]  # of equal scores, the mean of their ranks
+    rank = (of_level.cumsum(0) - (of_level - 1) / 2)[level]  # equal scores get their mean rank
     above = float(rank[positive].sum()) - sizes[0] * (sizes[0] + 1) / 2
     return above / (sizes[0] * sizes[1])
 

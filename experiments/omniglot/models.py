@@ -12,7 +12,7 @@ from experiments.omniglot.ours import Ours
 from experiments.omniglot.paper import Paper, PaperWithSoftmax
 from experiments.omniglot.recipe import Recipe
 
-# Each takes the number of classes in the training set.
+# Each takes the number of training classes.
 RECIPES: dict[str, Callable[[int], Recipe]] = {
     "mann": Mann,
     "matching": Matching,
@@ -22,4 +22,4 @@ RECIPES: dict[str, Callable[[int], Recipe]] = {
     "paper-softmax": PaperWithSoftmax,
     "siamese": Siamese,
 }
-PIXELS = Pixels()  # has nothing to train
+PIXELS = Pixels()  # has no parameters

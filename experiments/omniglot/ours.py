@@ -1,8 +1,8 @@
-"""Our network's recipe: the memory's loss, and beside it a softmax over all training classes and one over the batch.
+"""Recipe of our network: the memory's loss, a softmax over all training classes, and one over the batch.
 
-The memory lives through the whole run and holds about two keys of every training class, so that the negative of the
-margin loss is the hardest of thousands. Alone that collapses the keys at the start; the cosine softmax (CosFace, Wang
-et al. 2018) and the softmax over the batch (Goldberger et al. 2004) hold them apart from the first step.
+The memory is kept for the whole run and holds about two keys of every training class, so the negative of the margin
+loss is the hardest of thousands. On its own, this loss collapses the keys at the start; the cosine softmax (CosFace,
+Wang et al. 2018) and the softmax over the batch (NCA, Goldberger et al. 2004) separate them from the first step.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Ours(Recipe):
     """See the module.
 
     Args:
-        classes: in the training set.
-        memory_weight: of the margin loss of the memory.
-        batch_weight: of the softmax over the batch.
+        classes: number of training classes.
+        memory_weight: weight of the memory's margin loss.
+        batch_weight: weight of the softmax over the batch.
     """
 
     ways, shows = 64, 2
@@ -36,9 +36,9 @@ class Ours(Recipe):
     weight_decay = 1e-2
 
     scale = 24.0  # inverse temperature of the softmax over the classes
-    class_margin = 0.15  # by which the right class must win
+    class_margin = 0.15  # margin of the correct class
     batch_scale = 16.0  # inverse temperature of the softmax over the batch
-    memory_from = 0.2  # of the run: before that, keys change too fast to be worth remembering
+    memory_from = 0.2  # fraction of the run; before that, keys change too fast to be stored
 
     def __init__(self, classes: int, *, memory_weight: float = 4.0, batch_weight: float = 1.0) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Ours(Recipe):
         self.class_keys = nn.Parameter(0.5 * F.normalize(torch.randn(classes, KEY_SIZE), dim=1))
 
     def make_network(self) -> nn.Module:
-        """Maps drawings to queries."""
+        """Return the network that maps drawings to queries."""
         return ResidualNet(KEY_SIZE, widths=(32, 96, 256))
 
     def loss(
@@ -73,7 +73,7 @@ class Ours(Recipe):
             "class_accuracy": (cosines.argmax(1) == target).float().mean().item(),
         }
         if progress >= self.memory_from and self.memory_weight > 0:
-            # Not from the key that the same drawing wrote an epoch ago.
+            # Exclude the key that the same drawing wrote an epoch ago.
             recall = self.memory(query, exclude=source)
             by_memory = self.memory.loss(recall, target)
             loss = loss + self.memory_weight * min(1.0, (progress - self.memory_from) / 0.1) * by_memory

@@ -1,8 +1,9 @@
-"""The paper's network, trained in two ways: by the memory's loss alone, and with our two softmaxes beside it.
+"""The paper's network, trained in two ways: with the memory's loss alone, and with our two softmax losses added.
 
-Alone, the hardest of many negatives collapses the keys of a network without batch normalisation: all drawings get one
-key, and the loss stays at the margin. Two things help: a start from which the layers' outputs on real drawings have
-mean 0 and spread 1, and episodes of few classes at first.
+Without batch normalisation, the memory's loss alone collapses the keys: the hardest of many negatives drives all
+drawings to one key, and the loss stays at the margin. Two things prevent it: a data-dependent initialisation that gives
+the layers' outputs mean 0 and standard deviation 1 (similar to LSUV, Mishkin and Matas 2016), and episodes that start
+with few classes.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from rarecall.models.convnet import ConvNet
 
 
 class Paper(Recipe):
-    """Every step is an episode with a fresh memory: all its drawings are shown, each is asked from the others."""
+    """Each step is an episode with an empty memory: all drawings are written, and each is classified by the others."""
 
     ways, shows = 48, 4
-    first_ways = 6  # episodes grow from this to `ways` in the first 60% of the run
+    first_ways = 6  # classes per episode grow from this to `ways` during the first 60% of the run
     steps = 6_000
     learning_rate = 1e-3
     averaging = 0.99
@@ -54,7 +55,7 @@ class Paper(Recipe):
 
 
 class PaperWithSoftmax(Ours):
-    """The paper's network by the recipe of ours."""
+    """The paper's network, trained with our recipe."""
 
     steps = 8_500
     learning_rate = 1e-3
@@ -73,14 +74,14 @@ class PaperWithSoftmax(Ours):
 
 
 def convnet() -> nn.Module:
-    """Without dropout: a run of few epochs has nothing to fear from learning by heart."""
+    """Return the paper's network without dropout: with few epochs there is no overfitting."""
     network = ConvNet(KEY_SIZE, dropout=0.0, padding=0)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 @torch.no_grad()
 def even_start(network: nn.Module, drawings: Tensor) -> None:
-    """Scales and shifts each layer in turn, so that its outputs on these drawings have mean 0 and spread 1."""
+    """Scale and shift each layer in turn, so that its outputs on these drawings have mean 0 and deviation 1."""
 
     def even(layer: nn.Conv2d | nn.Linear, _: object, output: Tensor) -> Tensor:
         channel_last = output.movedim(1, -1)

@@ -1,4 +1,4 @@
-"""The life-long measurements as plots."""
+"""Plots of the life-long measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKED = tuple(style | {"marker": marker} for style, marker in zip(STYLES, "os^D
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
-    """Draws growth, retention and long tail of all life-long results in `folder` to PNG files in `out`."""
+    """Plot stream, retention and long tail of all life-long results in `folder` to PNG files in `out`."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     measured = {PAPER[r["model"]][0]: r["figures"] for r in results.read_all(folder, "omniglot lifelong")}

@@ -1,4 +1,4 @@
-"""How a model is trained: what a recipe gives to the one training loop in `train`."""
+"""The interface between a model and the training loop in `train`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from experiments.omniglot.episodes import Learner
 
 
 class Recipe(nn.Module, ABC):
-    """A model with all that is trained beside it (a memory, the keys of the classes, ...).
+    """A model and everything that is trained with it (a memory, class embeddings, ...).
 
     Attributes:
-        network: the part that is evaluated; the mean over the last steps of its parameters is what is kept.
-        ways, shows: classes in a batch, and drawings of each.
-        steps: in a full run.
-        learning_rate: its greatest, after a warm-up and before a cosine to 0.
-        warm_up: share of the steps.
-        weight_decay: of the matrices and filters of the network.
-        averaging: how much of the running mean of the parameters a step keeps.
-        clip: greatest norm of the gradient, or None.
+        network: the part that is evaluated; the exponential moving average of its parameters is saved.
+        ways, shows: classes per batch, and drawings per class.
+        steps: steps of a full run.
+        learning_rate: peak learning rate, after a linear warm-up and before a cosine decay to 0.
+        warm_up: fraction of the steps.
+        weight_decay: weight decay of the network's matrices and filters.
+        averaging: decay of the exponential moving average of the parameters.
+        clip: maximum gradient norm, or None.
     """
 
     network: nn.Module
@@ -37,19 +37,19 @@ class Recipe(nn.Module, ABC):
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
     ) -> tuple[Tensor, dict[str, float]]:
-        """The loss of a batch, and figures to report.
+        """Return the loss of a batch, and metrics to report.
 
         Args:
             drawings: (ways * shows, 1, 28, 28) in 0 to 1, class by class.
-            target: (ways * shows,) int64, the classes.
-            source: (ways * shows,) int64, one number for each drawing of the training set.
-            progress: 0 at the first step, 1 at the end.
+            target: (ways * shows,) int64, classes.
+            source: (ways * shows,) int64, ids of the drawings in the training set.
+            progress: fraction of the run, from 0 to 1.
         """
 
     @abstractmethod
     def learner(self, network: nn.Module) -> Learner:
-        """What takes part in episodes, with this network (the recipe's own, or the mean of it)."""
+        """Return the learner for episodes, with this network (the recipe's, or its moving average)."""
 
     def active(self, progress: float) -> tuple[int, int]:
-        """(ways, shows) of a batch at this point of the run."""
+        """Return (ways, shows) of a batch at this point of the run."""
         return self.ways, self.shows

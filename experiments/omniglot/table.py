@@ -1,4 +1,7 @@
-"""python -m experiments.omniglot table: the paper's table with our figures beside it, from results/*.json."""
+"""python -m experiments.omniglot table
+
+Print the paper's table next to our results, from results/*.json.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ PAPER: dict[str, tuple[str, tuple[float | None, ...]]] = {
 
 
 def table(folder: str | os.PathLike[str]) -> str:
-    """Everything in a folder of results, in Markdown."""
+    """Format all results in a folder as Markdown."""
     few_shot = {result["model"]: result for result in results.read_all(folder, "omniglot")}
     lines = ["## N-way K-shot", "", "Per cent; the paper's figure, then ours on upright and on turned characters.", ""]
     lines += _row("", *COLUMNS) + _row("---", *["---"] * len(COLUMNS))
@@ -54,7 +57,7 @@ def table(folder: str | os.PathLike[str]) -> str:
 
 
 def few_shot_lines(result: dict[str, Any]) -> str:
-    """One result of `evaluate`, as a table."""
+    """Format one result of `evaluate` as a table."""
     lines = _row(_title(result["model"]), *COLUMNS) + _row("---", *["---"] * len(COLUMNS))
     for turns in ("upright", "turned"):
         figures = result["figures"][turns]
@@ -69,7 +72,7 @@ def few_shot_lines(result: dict[str, Any]) -> str:
 
 
 def lifelong_lines(result: dict[str, Any]) -> str:
-    """One result of `lifelong`, as tables."""
+    """Format one result of `lifelong` as tables."""
     figures = result["figures"]
     lines = _row("all at once", *figures["all at once"]) + _row("---", *["---"] * len(figures["all at once"]))
     lines += _row("accuracy", *[_plus_minus(figure) for figure in figures["all at once"].values()])

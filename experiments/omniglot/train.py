@@ -1,6 +1,6 @@
 """python -m experiments.omniglot train --model ours --out runs/ours
 
-One loop for all recipes; what a run writes is told in `experiments.training`.
+Train any of the recipes. `experiments.training` describes the files of a run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rarecall.models import weights
 
 @dataclass(frozen=True)
 class Run:
-    """What was asked for; a checkpoint of one run does not go on as another.
+    """Settings of a run. A checkpoint can only be resumed with the same settings.
 
     Attributes:
         model: a name in RECIPES.
-        on: the characters to train on, "train" or "trainval"; only with "train" are there others to validate with.
-        steps: of the whole run; the learning rate reaches 0 at the last. A run may go on with another number of them
-            than it started with: the rate then follows the new one. `State.plans` keeps what it was before.
-        seed: of everything random.
+        on: training characters, "train" or "trainval"; validation is only possible with "train".
+        steps: total number of steps; the learning rate reaches 0 at the last. A run may be resumed with another number:
+            the schedule then follows the new one, and `State.plans` records the old one.
+        seed: random seed.
     """
 
     model: str
@@ -48,12 +48,12 @@ def train(
     out: str | os.PathLike[str],
     pace: Pace | None = None,
 ) -> bool:
-    """Trains, from the checkpoint in `out` where there is one. Returns False where it was stopped before the end."""
+    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     classes = data.characters(run.on).turned()
     validation = data.characters("val") if run.on == "train" else None
-    started_from = commit()  # the code on the disk may change while the run lasts
+    started_from = commit()  # files on disk may change during the run
     torch.manual_seed(run.seed)
     state = State(RECIPES[run.model](len(classes)), run)
     if (out / CHECKPOINT).is_file():
@@ -75,11 +75,11 @@ def train(
 
 
 class State:
-    """All that a step changes: the recipe, its optimizer, the mean of the network, the order of the classes."""
+    """State of a run: the recipe, its optimizer, the moving average of the network, the order of the classes."""
 
     def __init__(self, recipe: Recipe, run: Run) -> None:
         self.recipe, self.run, self.step = recipe, run, 0
-        self.plans: list[list[int]] = []  # [n, steps]: up to step n the run was to have so many steps
+        self.plans: list[list[int]] = []  # [n, steps]: until step n, `run.steps` was `steps`
         self.mean = copy.deepcopy(recipe.network).eval().requires_grad_(False)
         decayed = {parameter for parameter in recipe.network.parameters() if parameter.dim() > 1}
         others = [parameter for parameter in recipe.parameters() if parameter not in decayed]
@@ -88,10 +88,10 @@ class State:
             {"params": others, "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
-        self.order = torch.empty(0, dtype=torch.int64)  # classes still to be shown before any comes again
+        self.order = torch.empty(0, dtype=torch.int64)  # classes left in this epoch
 
     def forward_one(self, classes: Characters) -> dict[str, float]:
-        """One step; returns its figures."""
+        """Run one training step. Returns its metrics."""
         recipe, progress = self.recipe, self.step / self.run.steps
         ways, shows = recipe.active(progress)
         if len(classes) < ways:
@@ -119,7 +119,7 @@ class State:
 
     @torch.no_grad()
     def _average(self) -> None:
-        # Few steps make a short mean: the first steps' parameters should not outlive their use.
+        # A shorter average at the start, so that the initial parameters are soon forgotten.
         keep = min(self.recipe.averaging, (1 + self.step) / (10 + self.step))
         for mean, now in zip(self.mean.state_dict().values(), self.recipe.network.state_dict().values(), strict=True):
             if mean.is_floating_point():
@@ -128,14 +128,14 @@ class State:
                 mean.copy_(now)
 
     def write(self, path: Path) -> None:
-        """Everything to one file."""
+        """Write the complete state to one file."""
         tensors = {f"recipe/{name}": tensor for name, tensor in self.recipe.state_dict().items()}
         tensors |= {f"mean/{name}": tensor for name, tensor in self.mean.state_dict().items()}
         header = {"run": asdict(self.run), "step": self.step, "plans": self.plans}
         write_checkpoint(path, tensors | {"order": self.order}, self.optimizer, header)
 
     def read(self, path: Path) -> None:
-        """Goes on from a file that `write` made."""
+        """Restore the state from a file written by `write`."""
         parts, header = read_checkpoint(path, asdict(self.run), self.optimizer)
         self.recipe.load_state_dict(parts["recipe"])
         self.mean.load_state_dict(parts["mean"])
@@ -146,14 +146,14 @@ class State:
 
 
 def validate(state: State, validation: Characters, episodes: int = 200) -> float:
-    """20-way 1-shot on the validation characters (or as many ways as the model knows), always the same episodes."""
+    """Return the 20-way 1-shot validation accuracy (or fewer ways, if the model is limited), on fixed episodes."""
     learner = state.recipe.learner(state.mean)
     ways = min(20, len(validation), learner.most_ways or 20)
     return few_shot(learner, encode(learner, validation), ways=ways, shots=1, episodes=episodes).mean
 
 
 def steps_in(minutes: float, model: str, data: Omniglot, on: str) -> int:
-    """How many steps this machine makes in so many minutes of its processor's time, from ten of them."""
+    """Estimate the number of steps in `minutes` of CPU time from ten steps."""
     classes = data.characters(on).turned()
     state = State(RECIPES[model](len(classes)), Run(model, on, steps=20, seed=0))
     state.forward_one(classes)

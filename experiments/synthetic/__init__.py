@@ -1,1 +1,1 @@
-"""The paper's second table: a task that cannot be solved without a life-long memory."""
+"""The paper's second table: a synthetic task that requires a life-long memory."""

@@ -1,1 +1,1 @@
-"""Handwriting that needs no download, and the demo that learns to remember it."""
+"""`rarecall demo`: one-shot learning of generated handwriting, without any download."""

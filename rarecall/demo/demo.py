@@ -1,7 +1,7 @@
 """rarecall demo
 
-A small network with a memory learns on made-up characters to tell which drawings are of one character. Then it meets a
-hundred characters that it has never seen, and is trained no more; see `rarecall.demo.meeting`.
+Train a small network with a memory on generated characters to recognise drawings of the same character. Then, without
+further training, test it on a hundred characters that it has never seen; see `rarecall.demo.one_shot`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from tqdm import tqdm
 
 from rarecall import Memory
 from rarecall.demo.handwriting import Alphabet
-from rarecall.demo.meeting import SHOWINGS, Meeting, meet
+from rarecall.demo.one_shot import SHOWINGS, Report, show_and_ask
 from rarecall.models.convnet import ConvNet
 
-KNOWN = 1000  # characters to train on
-NEW = 100  # characters to meet afterwards
-WAYS, DRAWINGS = 32, 4  # an episode of training: so many characters, each shown so often
-QUESTIONS = 10  # drawings of each new character that it is asked about, always the same ones, and never shown
+KNOWN = 1000  # training characters
+NEW = 100  # new characters for the test
+WAYS, DRAWINGS = 32, 4  # a training episode: WAYS characters, DRAWINGS drawings of each
+QUESTIONS = 10  # test drawings of each new character; they are never written to the memory
 KEY_SIZE = 128
 
 
-def run(out: Path, seed: int = 0, steps: int = 700) -> Meeting:
-    """Trains for `steps` episodes, teaches, asks, prints the table and writes the picture to `out` as a PNG."""
+def run(out: Path, seed: int = 0, steps: int = 700) -> Report:
+    """Train for `steps` episodes, test on new characters, print a table and write an image to `out` as PNG."""
     if not out.absolute().parent.is_dir():
-        raise ValueError(f"run got out={out}, but there is no folder {out.parent}. Make it first.")
+        raise ValueError(f"run got out={out}, but there is no folder {out.parent}. Create it first.")
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     alphabet = Alphabet(KNOWN + NEW, seed=seed)
     network = ConvNet(KEY_SIZE, channels=(16, 32), dropout=0.0)
-    # Convolutions of few channels run up to twice as fast on a CPU when the channels of a pixel lie side by side.
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's types do not know of it
+    # On a CPU, convolutions with few channels are up to twice as fast in channels-last format.
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
     memory = Memory(KEY_SIZE, capacity=4096, k=32)
 
-    # 1. Learn to remember. In an episode an empty memory meets some characters, one drawing of each at a time.
+    # 1. Train. An episode starts with an empty memory and presents WAYS characters, one drawing of each at a time.
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=max(steps, 1))
     progress = tqdm(range(steps), desc=f"training on {KNOWN} characters", unit="episode")
@@ -51,7 +51,7 @@ def run(out: Path, seed: int = 0, steps: int = 700) -> Meeting:
             losses.append(memory.loss(recall, classes))
             right.append((recall.value == classes).float().mean())
             memory.update(recall, classes)
-        # The first drawings met an empty memory: nothing was asked of them.
+        # The first drawings met an empty memory, so they contribute no loss.
         loss, accuracy = torch.stack(losses[1:]).mean(), torch.stack(right[1:]).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -62,10 +62,10 @@ def run(out: Path, seed: int = 0, steps: int = 700) -> Meeting:
         accuracy_so_far += rate * (accuracy.item() - accuracy_so_far)
         progress.set_postfix(loss=f"{loss_so_far:.3f}", accuracy=f"{accuracy_so_far:.1%}", refresh=False)
 
-    # 2. Meet new characters, for life: from here on nothing is trained, and the memory is never reset again.
+    # 2. Test on new characters. From here on nothing is trained and the memory is never reset.
     memory.reset()
-    generator.manual_seed(seed + 1)  # however long the training was, the questions are the same
+    generator.manual_seed(seed + 1)  # the test drawings do not depend on `steps`
     new = torch.arange(KNOWN, KNOWN + NEW)
     album = alphabet.draw(new.repeat(max(SHOWINGS)), generator).unflatten(0, (-1, NEW))
     questions = alphabet.draw(new.repeat(QUESTIONS), generator).unflatten(0, (-1, NEW))
-    return meet(memory, network, album, questions, out, generator)
+    return show_and_ask(memory, network, album, questions, out, generator)

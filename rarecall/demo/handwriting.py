@@ -1,8 +1,8 @@
-"""Characters of alphabets that never were, drawn by hands that never wrote: data that needs no download.
+"""Generator of handwriting-like characters: one-shot learning data that needs no download.
 
-A class is a character: one to four strokes (lines, arcs, bowls, hooks, corners, waves), most of which touch an earlier
-one, as in most scripts. A drawing is its character with the jitter of a hand: strokes turn, stretch and bend a little
-and meet not quite where they should, the pen wavers, the whole leans, and no two pens are equally wide.
+A class is a character made of one to four strokes (lines, arcs, bowls, hooks, corners, waves), most of which touch an
+earlier one, as in most scripts. A drawing is its character with random jitter: strokes are rotated, stretched and bent,
+their contact points move, the pen wavers, the whole drawing is slanted, and the pen width varies.
 
     alphabet = Alphabet(classes=1000, seed=0)
     drawings = alphabet.draw(torch.tensor([3, 3, 7]), torch.Generator().manual_seed(1))  # (3, 1, 28, 28), ink is 1
@@ -17,14 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-SIZE = 28  # pixels of a side of a drawing
-STROKES = 4  # of a character, at most
-POINTS = 40  # of a stroke; even in the longest they lie so close that their blots make one line
+SIZE = 28  # side of a drawing in pixels
+STROKES = 4  # maximum number of strokes of a character
+POINTS = 40  # points per stroke, dense enough that even the longest stroke is drawn as a continuous line
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of stroke: it turns by so many degrees from `start` to `end` of its way, then by `back` of them back."""
+    """A kind of stroke: it turns by `degrees` between the fractions `start` and `end` of its length, then `back` times
+    as far in the other direction.
+    """
 
     share: float
     degrees: tuple[float, float]
@@ -41,53 +43,53 @@ KINDS = (
     Kind(share=0.12, degrees=(70, 140), start=0.46, end=0.54),  # a corner: L v
     Kind(share=0.10, degrees=(110, 210), end=0.5, back=1.0),  # a wave: s ~
 )
-FIRST_KIND_ALONE = 2  # a line or an arc alone is hardly a character
-COUNT_SHARES = (0.10, 0.35, 0.35, 0.20)  # characters of one, two, three and four strokes
-DIRECTION_SHARES = (0.30, 0.15, 0.40, 0.15)  # strokes to the right, down and right, down, down and left
-# Where a stroke is touched, and where the one that touches it does so: start, quarter, half, three quarters, end.
+FIRST_KIND_ALONE = 2  # a line or an arc alone does not make a character
+COUNT_SHARES = (0.10, 0.35, 0.35, 0.20)  # probabilities of one, two, three and four strokes
+DIRECTION_SHARES = (0.30, 0.15, 0.40, 0.15)  # probabilities of right, down-right, down, down-left
+# Contact point on the parent stroke and on the stroke itself: start, quarter, half, three quarters, end.
 MEETING_SHARES = (0.28, 0.12, 0.20, 0.12, 0.28)
 TOUCHING_SHARES = (0.60, 0.0, 0.25, 0.0, 0.15)
-APART_SHARE = 0.10  # strokes that touch none
+APART_SHARE = 0.10  # strokes that touch no other
 
-# The jitter of a hand: standard deviations of what two drawings of one character do not have in common.
+# Jitter: standard deviations of the differences between two drawings of one character.
 STROKE_TURN = 0.08  # radians
-STROKE_STRETCH = 0.09  # of a stroke's length, relative
-STROKE_BEND = 0.08  # of a stroke's curvature, relative
-WAVER = 0.09  # radians, at each of the knots along a stroke
+STROKE_STRETCH = 0.09  # relative to the stroke's length
+STROKE_BEND = 0.08  # relative to the stroke's curvature
+WAVER = 0.09  # radians, at each knot along a stroke
 WAVER_KNOTS = 5
-SLIP = 0.05  # of the touched stroke, along it
-GAP = 0.02  # of the character, any way
-TURN = 0.075  # radians; this and what follows are of the whole drawing
+SLIP = 0.05  # along the touched stroke, relative to its length
+GAP = 0.02  # in any direction, relative to the character's size
+TURN = 0.075  # radians; this and the following apply to the whole drawing
 SLANT = 0.11
-SCALE = 0.065  # of the width and of the height, relative
+SCALE = 0.065  # relative, independently for width and height
 SHIFT = 0.8  # pixels
-EXTENT = 18.5  # pixels that a character is wide or high, whichever is more, before the jitter
-PEN = (0.65, 1.1)  # pixels: the standard deviation of a point's blot, from the narrowest pen to the widest
+EXTENT = 18.5  # pixels: the larger of width and height before jitter
+PEN = (0.65, 1.1)  # pixels: range of the standard deviation of a point's Gaussian blot
 
-# What makes a character unfit for an alphabet.
-NARROWEST, FLATTEST = 0.3, 0.5  # width to height, height to width
-COVERED = 0.4  # of a stroke that lies within NEAR of other strokes
+# Criteria for rejecting a character.
+NARROWEST, FLATTEST = 0.3, 0.5  # minimum width / height and height / width
+COVERED = 0.4  # maximum fraction of a stroke that lies within NEAR of other strokes
 NEAR = 0.1
-ALIKE = 0.9  # cosine similarity of two characters, as drawn by a steady hand with a pen of BROAD
+ALIKE = 0.9  # maximum cosine similarity of two characters drawn without jitter with a pen of width BROAD
 BROAD = 1.5
 
 
 @dataclass(frozen=True)
 class Strokes:
-    """What a hand is to draw, one row a drawing; a character is 1 wide or high, whichever is more, around (0, 0)."""
+    """Strokes of drawings, one row per drawing, centred at (0, 0); the larger of width and height is 1."""
 
-    heading: Tensor  # (n, STROKES, POINTS) radians, the way the pen goes
-    length: Tensor  # (n, STROKES), 0 where the character has no such stroke
-    parent: Tensor  # (n, STROKES) int64, the earlier stroke on which it hangs
-    meeting: Tensor  # (n, STROKES) 0..1, where on its parent
-    touching: Tensor  # (n, STROKES) 0..1, where on itself
-    gap: Tensor  # (n, STROKES, 2) from there to here; of the first stroke, which has no parent, from the centre
+    heading: Tensor  # (n, STROKES, POINTS) radians, direction of the pen
+    length: Tensor  # (n, STROKES), 0 if the character has no such stroke
+    parent: Tensor  # (n, STROKES) int64, the earlier stroke that it touches
+    meeting: Tensor  # (n, STROKES) 0..1, contact point on the parent
+    touching: Tensor  # (n, STROKES) 0..1, contact point on the stroke itself
+    gap: Tensor  # (n, STROKES, 2) offset between the two; for the first stroke, which has no parent, from (0, 0)
 
     def __getitem__(self, rows: Tensor) -> Strokes:
         return Strokes(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def points(self) -> Tensor:
-        """-> (n, STROKES, POINTS, 2): where the pen goes, x to the right and y down."""
+        """Return the points of all strokes, (n, STROKES, POINTS, 2), x to the right and y down."""
         step = torch.stack((self.heading.cos(), self.heading.sin()), dim=-1) * (self.length / POINTS)[..., None, None]
         points = step.cumsum(dim=2)
         points[:, 0] += self.gap[:, 0, None]
@@ -100,9 +102,9 @@ class Strokes:
 
 
 class Alphabet:
-    """`classes` characters, numbered from 0, no two of them alike.
+    """An alphabet of `classes` distinct characters, numbered from 0.
 
-    One seed makes one alphabet: a larger one of the same seed begins with the same characters.
+    The seed determines the alphabet; a larger one with the same seed starts with the same characters.
     """
 
     def __init__(self, classes: int, seed: int = 0) -> None:
@@ -111,7 +113,7 @@ class Alphabet:
         self.classes = classes
         generator = torch.Generator().manual_seed(seed)
         characters: list[Strokes] = []
-        looks = torch.empty(0, (SIZE // 2) ** 2)  # of the characters so far, each a blurred drawing of length 1
+        looks = torch.empty(0, (SIZE // 2) ** 2)  # accepted characters as blurred drawings of norm 1
         while len(looks) < classes:
             strokes = _legible(_invent(256, generator))
             pen = torch.full((len(strokes.length),), BROAD)
@@ -125,9 +127,14 @@ class Alphabet:
         )
 
     def draw(self, classes: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """A new drawing of each of the classes, by a hand of its own.
+        """Return a new drawing of each of the classes, with independent jitter.
 
-        classes: (n,) int64, 0 to `self.classes` - 1 -> drawings: (n, 1, 28, 28), 0 is paper and 1 is ink
+        Args:
+            classes: (n,) int64, 0 to `self.classes` - 1.
+            generator: random generator (default: torch's global one).
+
+        Returns:
+            (n, 1, 28, 28) float, 0 is background and 1 is ink.
         """
         if classes.dim() != 1 or classes.dtype != torch.int64:
             raise ValueError(
@@ -137,7 +144,7 @@ class Alphabet:
         if ((classes < 0) | (classes >= self.classes)).any():
             raise ValueError(
                 f"draw got classes from {int(classes.min())} to {int(classes.max())}; this alphabet has 0 to "
-                f"{self.classes - 1}. Ask for these, or make a larger one."
+                f"{self.classes - 1}. Use these classes, or create a larger alphabet."
             )
         n = len(classes)
 
@@ -171,13 +178,13 @@ class Alphabet:
 
 
 def _pick(shares: tuple[float, ...], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """-> int64 of that shape, i as often as shares[i] says"""
+    """Return int64 indices of this shape; index i has probability shares[i]."""
     picks = torch.multinomial(torch.tensor(shares), math.prod(shape), replacement=True, generator=generator)
     return picks.view(shape)
 
 
 def _invent(n: int, generator: torch.Generator) -> Strokes:
-    """n characters, good and bad."""
+    """Return n random characters, legible or not."""
     shape = (n, STROKES)
     count = 1 + _pick(COUNT_SHARES, (n, 1), generator)
     kind = _pick(tuple(kind.share for kind in KINDS), shape, generator)
@@ -192,7 +199,7 @@ def _invent(n: int, generator: torch.Generator) -> Strokes:
     forth = ((way - start) / (end - start)).clamp(0, 1)
     heading = turn * (forth - back * ((way - end) / (1 - end).clamp(min=1e-6)).clamp(0, 1))
 
-    # A direction belongs to the whole stroke, from its first point to its last, whatever it does between.
+    # The direction of a stroke is that from its first point to its last, whatever its shape.
     path = torch.stack((heading.cos(), heading.sin()), dim=-1).cumsum(dim=2) / POINTS
     chord = path[:, :, -1] - path[:, :, 0]
     direction = math.pi / 4 * _pick(DIRECTION_SHARES, shape, generator) + 0.1 * torch.randn(shape, generator=generator)
@@ -216,7 +223,7 @@ def _invent(n: int, generator: torch.Generator) -> Strokes:
 
 
 def _legible(strokes: Strokes) -> Strokes:
-    """Of these, in a frame of size 1, those that are no mere dash and whose strokes do not run over each other."""
+    """Scale characters to size 1, and return those that are not flat or narrow and whose strokes do not overlap."""
     centre, extent = _box(strokes.points(), strokes.length)
     size = extent.amax(dim=1)
     gap = strokes.gap.clone()
@@ -234,7 +241,7 @@ def _legible(strokes: Strokes) -> Strokes:
 
 
 def _box(points: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    """points: (n, STROKES, POINTS, 2), length: (n, STROKES) -> centre and extent of what is drawn, (n, 2) each"""
+    """points: (n, STROKES, POINTS, 2), length: (n, STROKES) -> centre and extent of the drawing, (n, 2) each"""
     there = (length > 0)[..., None, None]
     low = points.where(there, math.inf).amin(dim=(1, 2))
     high = points.where(there, -math.inf).amax(dim=(1, 2))
@@ -244,9 +251,9 @@ def _box(points: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
 def _ink(points: Tensor, length: Tensor, pen: Tensor) -> Tensor:
     """points: (n, STROKES, POINTS, 2) in pixels from the centre, length: (n, STROKES), pen: (n,) -> (n, 1, 28, 28)
 
-    Every point leaves a round Gaussian blot. A Gaussian is one of x times one of y, so that all blots of a drawing are
-    added by one small matrix product. Along a line the blots add up to 1; cut off low and high, that is a line with
-    soft edges, and where lines cross it is no blacker than ink.
+    Every point leaves a round Gaussian blot. The Gaussian is separable in x and y, so one small matrix product adds all
+    blots of a drawing. Along a line the blots add up to 1; rescaling and clamping gives lines with soft edges that do
+    not get darker where they cross.
     """
     pixel = torch.arange(SIZE) - (SIZE - 1) / 2
     blots = (-0.5 * ((points.flatten(1, 2)[..., None] - pixel) / pen[:, None, None, None]).square()).exp()

@@ -31,8 +31,8 @@ def test_options_reach_the_function(calls, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--out", "missing/demo.png"], "there is no folder missing to write demo.png to; make it first"),
-        (["demo", "--steps", "-1"], "'-1' is not a count; expected 0, 1, 2, ..."),
+        (["demo", "--out", "missing/demo.png"], "there is no folder missing to write demo.png to; create it first"),
+        (["demo", "--steps", "-1"], "'-1' is not a number of steps; expected 0, 1, 2, ..."),
         (["demo", "--seed", "x"], "invalid int value: 'x'"),
         (["dream"], "invalid choice: 'dream'"),
         ([], "the following arguments are required: command"),

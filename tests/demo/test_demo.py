@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from rarecall.demo import demo, meeting
+from rarecall.demo import demo, one_shot
 from rarecall.demo.handwriting import Alphabet
 
 
-def run(out, **settings) -> tuple[meeting.Meeting, str]:
+def run(out, **settings) -> tuple[one_shot.Report, str]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         result = demo.run(out, **settings)
@@ -19,18 +19,18 @@ def run(out, **settings) -> tuple[meeting.Meeting, str]:
 
 
 @pytest.fixture(scope="module")
-def demonstration(tmp_path_factory) -> tuple[meeting.Meeting, str]:
+def demonstration(tmp_path_factory) -> tuple[one_shot.Report, str]:
     return run(tmp_path_factory.mktemp("demo") / "demo.png", steps=8)
 
 
 def test_before_any_showing_every_answer_is_i_do_not_know(demonstration) -> None:
     first = demonstration[0].rows[0]
-    assert first == meeting.Row(showings=0, memory=0.0, pixels=0.0, unknown=1.0, slots=0)
+    assert first == one_shot.Row(showings=0, memory=0.0, pixels=0.0, unknown=1.0, slots=0)
 
 
 def test_each_showing_helps(demonstration) -> None:
     rows = demonstration[0].rows
-    assert [row.showings for row in rows] == list(meeting.SHOWINGS)
+    assert [row.showings for row in rows] == list(one_shot.SHOWINGS)
     assert rows[1].slots == demo.NEW
     assert rows[1].memory > 20 / demo.NEW  # by chance it would be 1 / NEW
     assert rows[-1].memory > rows[1].memory
@@ -42,9 +42,9 @@ def test_every_answer_traces_to_the_drawing_it_came_from(demonstration) -> None:
     answers = demonstration[0].answers
     new = torch.arange(demo.KNOWN, demo.KNOWN + demo.NEW)
     album = Alphabet(demo.KNOWN + demo.NEW, seed=0).draw(
-        new.repeat(max(meeting.SHOWINGS)), torch.Generator().manual_seed(1)
+        new.repeat(max(one_shot.SHOWINGS)), torch.Generator().manual_seed(1)
     )
-    assert len(answers) == meeting.CELLS[0] * meeting.CELLS[1]
+    assert len(answers) == one_shot.CELLS[0] * one_shot.CELLS[1]
     for place, answer in enumerate(answers):
         assert answer.character == place  # the first questions, not chosen ones
         assert answer.value == answer.source  # one showing of each: the album begins with it
@@ -57,7 +57,7 @@ def test_every_answer_traces_to_the_drawing_it_came_from(demonstration) -> None:
 def test_the_table_and_the_place_of_the_picture_are_printed(demonstration) -> None:
     result, printed = demonstration
     table = [line.split() for line in printed.splitlines() if line.strip()[:1].isdigit() and "%" in line]
-    assert [int(line[0]) for line in table] == list(meeting.SHOWINGS)
+    assert [int(line[0]) for line in table] == list(one_shot.SHOWINGS)
     assert [line[1] for line in table] == [f"{row.memory:.1%}" for row in result.rows]
     assert printed.rstrip().endswith(str(result.picture))
 
@@ -81,5 +81,5 @@ def test_one_seed_gives_one_table_and_one_picture(demonstration, tmp_path) -> No
 
 
 def test_a_picture_into_no_folder_is_refused_before_the_training(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"there is no folder .*missing\. Make it first"):
+    with pytest.raises(ValueError, match=r"there is no folder .*missing\. Create it first"):
         demo.run(tmp_path / "missing" / "demo.png")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rarecall.demo import meeting
+from rarecall.demo import one_shot
 from rarecall.demo.handwriting import Alphabet
 
 
@@ -73,7 +73,7 @@ def test_pixels_alone_recognise_some_drawings_but_far_from_all(alphabet) -> None
     for _ in range(50):
         classes = torch.randperm(200, generator=draws)[:20]
         shown, asked = alphabet.draw(classes, draws), alphabet.draw(classes, draws)
-        right.append(meeting.share(meeting.nearest_pixels(asked, shown, classes) == classes))
+        right.append(one_shot.share(one_shot.nearest_pixels(asked, shown, classes) == classes))
     assert 0.4 < sum(right) / len(right) < 0.7
 
 

@@ -1,1 +1,1 @@
-"""What the paper's table compares with: each model in one file."""
+"""The baselines of the paper's table, one file per model."""

@@ -1,4 +1,4 @@
-"""The network of the convolutional baselines (Vinyals et al. 2016): four modules of 64 filters."""
+"""The network of the convolutional baselines (Vinyals et al. 2016): four blocks of 64 filters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 
 class Convolutions(nn.Module):
-    """(n, 1, 28, 28) -> (n, size). Each module: 3 x 3 filters, batch normalisation, ReLU, 2 x 2 pooling.
+    """(n, 1, 28, 28) -> (n, size). Each block: 3 x 3 convolution, batch normalisation, ReLU, 2 x 2 pooling.
 
     Args:
-        filters: of each module.
-        last_pooled: without the last pooling, the features of 3 x 3 places are kept apart, and `size` is 9 * filters.
+        filters: filters per block.
+        last_pooled: whether the last block pools. If not, features of 3 x 3 positions remain: `size` is 9 * filters.
     """
 
     def __init__(self, filters: int = 64, *, last_pooled: bool = True) -> None:
@@ -19,7 +19,7 @@ class Convolutions(nn.Module):
         self.size = filters if last_pooled else 9 * filters
         modules: list[nn.Module] = []
         for inputs, pooled in ((1, True), (filters, True), (filters, True), (filters, last_pooled)):
-            # Pooled before they are normalised, which leaves a quarter of that work.
+            # Pooling before the normalisation leaves a quarter of its work.
             modules += [nn.Conv2d(inputs, filters, 3, padding=1, bias=False), nn.MaxPool2d(2 if pooled else 1)]
             modules += [nn.BatchNorm2d(filters), nn.ReLU()]
         self.layers = nn.Sequential(*modules, nn.Flatten())

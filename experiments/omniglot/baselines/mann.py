@@ -1,12 +1,12 @@
 """MANN (Santoro et al. 2016): an LSTM that reads and writes a memory with attention. No convolutions.
 
-An episode is a sequence of drawings. With each comes the label of the one before it, so that the network has to keep
-what it saw until the label arrives, bind both, and find them again when the class comes again. Labels are dealt anew in
-every episode. All is differentiable, through the whole sequence; the memory is emptied after each. The network answers
-with one of as many labels as it was trained with.
+An episode is a sequence of drawings. Each comes with the label of the previous one, so the network has to keep what it
+saw until the label arrives, bind both, and retrieve them when the class occurs again. Labels are shuffled in every
+episode. The whole sequence is differentiable; the memory is emptied after each. The number of labels is fixed by
+training.
 
-What a head writes is a vector of its own, beside the key it reads by, as in a Neural Turing Machine; the paper has one
-for both. How the network starts is ours: see `MannNet.divide_the_work`.
+Each head writes a vector separate from its read key, as in a Neural Turing Machine; the paper uses one for both. The
+initialisation is ours: see `MannNet.divide_the_work`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch.nn import functional as F
 
 from experiments.omniglot.recipe import Recipe
 
-SIDE = 20  # pixels; the drawings are shrunk, as in the paper of the MANN
+SIDE = 20  # pixels; drawings are downscaled, as in the MANN paper
 
 
 @dataclass(frozen=True)
 class MannState:
-    """What goes from step to step.
+    """Recurrent state.
 
     Attributes:
-        hidden, cell: (n, controller) of the LSTM.
-        read: (n, heads * width), what was read.
+        hidden, cell: (n, controller), state of the LSTM.
+        read: (n, heads * width), read vectors.
         memory: (n, slots, width).
-        used: (n, slots), how much and how recently each slot was used.
-        reading: (n, heads, slots), where the heads read.
+        used: (n, slots), decaying usage of each slot.
+        reading: (n, heads, slots), read weights.
     """
 
     hidden: Tensor
@@ -42,7 +42,7 @@ class MannState:
     reading: Tensor
 
     def repeat(self, times: int) -> MannState:
-        """Of one episode, so many of the same."""
+        """Repeat the state of one episode `times` times."""
         return MannState(*(getattr(self, name).expand(times, *getattr(self, name).shape[1:]) for name in _FIELDS))
 
 
@@ -50,13 +50,13 @@ _FIELDS = ("hidden", "cell", "read", "memory", "used", "reading")
 
 
 class MannNet(nn.Module):
-    """A step: what `see` made of the drawings and labels, (n, 4 * controller) -> logits (n, labels), the next state.
+    """One step: output of `see` for drawings and labels, (n, 4 * controller) -> logits (n, labels) and next state.
 
     Args:
-        labels: how many there are.
+        labels: number of labels.
         controller: units of the LSTM.
-        slots, width: of the memory.
-        heads: an even number of them; each reads and writes.
+        slots, width: shape of the memory.
+        heads: an even number of heads, each of which reads and writes.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class MannNet(nn.Module):
     ) -> None:
         super().__init__()
         if heads % 2:
-            raise ValueError(f"MannNet got {heads} heads; expected an even number, which share the work.")
+            raise ValueError(f"MannNet got {heads} heads; expected an even number.")
         self.labels, self.size, self.slots, self.width, self.heads = labels, controller, slots, width, heads
-        # Of the LSTM: its gates for input, forgetting and output, and the candidates, in this order.
+        # The LSTM's input, forget and output gates and its candidates, in this order.
         self.inputs = nn.Linear(SIDE * SIDE + labels, 4 * controller)
         self.recurrent = nn.Linear(controller + heads * width, 4 * controller, bias=False)
         self.keys = nn.Linear(controller, heads * width)
@@ -77,12 +77,12 @@ class MannNet(nn.Module):
 
     @torch.no_grad()
     def divide_the_work(self) -> None:
-        """How the network starts: as a memory of drawings and labels, though one of unlearned features.
+        """Initialise the network as a memory of drawings and labels with random features.
 
         Some units of the LSTM see the drawing, the others the label. Half of the heads write the key of a drawing to an
-        unused slot; the other half, which read by the same keys, and so where the drawing has just been written, add
-        its label there a step later. All of it is free to change. From an even start, that this is what a memory is
-        for has to be found first; Santoro et al. trained for 100,000 episodes.
+        unused slot; the other half read with the same keys, so where the drawing has just been written, and add its
+        label there one step later. All weights are trained. From a standard initialisation, the network has to find
+        this use of the memory first; Santoro et al. trained for 100,000 episodes.
         """
         drawing, half = self.size * 3 // 4, self.heads // 2
         weight = self.inputs.weight.unflatten(0, (4, self.size))
@@ -101,7 +101,7 @@ class MannNet(nn.Module):
         self.gates.bias.copy_(torch.tensor([-3.0] * half + [3.0] * half))
 
     def start(self, n: int) -> MannState:
-        """An empty memory, of which nothing was read."""
+        """Return the initial state for n episodes, with an empty memory."""
         memory = torch.full((n, self.slots, self.width), 1e-6)
         reading = torch.zeros(n, self.heads, self.slots)
         reading[:, :, 0] = 1.0
@@ -109,7 +109,7 @@ class MannNet(nn.Module):
         return MannState(empty, empty, torch.zeros(n, self.heads * self.width), memory, reading.sum(1), reading)
 
     def see(self, drawings: Tensor, before: Tensor) -> Tensor:
-        """(..., 400) and the labels before, (..., labels) -> (..., 4 * controller): all that needs no state."""
+        """Apply the input layer: drawings (..., 400), previous labels (..., labels) -> (..., 4 * controller)."""
         return self.inputs(torch.cat([drawings, before], -1))
 
     def forward(self, seen: Tensor, state: MannState) -> tuple[Tensor, MannState]:
@@ -119,13 +119,13 @@ class MannNet(nn.Module):
         hidden = leave * cell.tanh()
         keys = self.keys(hidden).tanh().unflatten(1, (self.heads, self.width))
         contents = self.contents(hidden).tanh().unflatten(1, (self.heads, self.width))
-        # Each head writes where it read last, or to the least used slot, which is wiped first.
+        # Each head writes where it read last, or to the least used slot, which is erased first.
         least = state.used.topk(self.heads, dim=1, largest=False).indices
-        unused = torch.zeros_like(state.reading).scatter_(2, least.unsqueeze(2), 1.0)  # one slot for each head
+        unused = torch.zeros_like(state.reading).scatter_(2, least.unsqueeze(2), 1.0)  # one slot per head
         writing = torch.lerp(unused, state.reading, self.gates(hidden).sigmoid().unsqueeze(2))  # (n, heads, slots)
         wiped = state.memory * (1 - unused[:, 0]).unsqueeze(2)
         memory = torch.baddbmm(wiped, writing.transpose(1, 2), contents)
-        # By cosine; the memory is divided by its lengths last, where there are fewer numbers to divide.
+        # Cosine similarity; dividing by the norms last is cheaper than normalising the memory.
         lengths = (memory.square().sum(2) + 1e-8).sqrt()
         similarity = F.normalize(keys, dim=2) @ memory.transpose(1, 2) / lengths.unsqueeze(1)
         reading = (10.0 * similarity).softmax(2)
@@ -135,13 +135,13 @@ class MannNet(nn.Module):
         return logits, MannState(hidden, cell, read, memory, used, reading)
 
     def encode(self, drawings: Tensor) -> Tensor:
-        """(n, 1, 28, 28) -> (n, 400) of mean 0 and spread 1, so that ink weighs as much in a thin drawing."""
+        """Downscale and normalise drawings, (n, 1, 28, 28) -> (n, 400) with mean 0 and standard deviation 1."""
         shrunk = F.interpolate(drawings, size=(SIDE, SIDE), mode="area").flatten(1)
         return F.layer_norm(shrunk, (SIDE * SIDE,))
 
 
 class Mann(Recipe):
-    """Episodes of five classes, the drawings in random order: at first three of each, then six."""
+    """Episodes of five classes with drawings in random order: at first three per class, later six."""
 
     labels, episodes = 5, 32
     ways, shows = 5 * 32, 6
@@ -164,7 +164,7 @@ class Mann(Recipe):
         length = self.labels * shows
         inputs = self.network.encode(drawings).unflatten(0, (-1, length))  # (episodes, length, 400)
         episodes = len(inputs)
-        labels = torch.rand(episodes, self.labels).argsort(1).repeat_interleave(shows, 1)  # dealt anew
+        labels = torch.rand(episodes, self.labels).argsort(1).repeat_interleave(shows, 1)  # random labels
         order = torch.rand(episodes, length).argsort(1)
         inputs = inputs.gather(1, order.unsqueeze(2).expand_as(inputs))
         labels = labels.gather(1, order)
@@ -176,7 +176,7 @@ class Mann(Recipe):
             all_logits.append(logits)
         logits = torch.stack(all_logits, 1)  # (episodes, length, labels)
         loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        earlier = given.cumsum(1).gather(2, labels.unsqueeze(2)).squeeze(2) - 1  # drawings of the class seen before
+        earlier = given.cumsum(1).gather(2, labels.unsqueeze(2)).squeeze(2) - 1  # earlier drawings of the class
         right = (logits.argmax(2) == labels).float()
         return loss, {
             "second_time": right[earlier == 1].mean().item(),
@@ -189,7 +189,7 @@ class Mann(Recipe):
 
 
 class MannLearner:
-    """A `Learner`: what is shown, round by round, is the start of a sequence, which each drawing asked ends."""
+    """A `Learner`: the shown drawings, round by round, start a sequence; each test drawing ends a copy of it."""
 
     def __init__(self, network: MannNet) -> None:
         self.network, self.most_ways = network.eval(), network.labels

@@ -1,9 +1,10 @@
-"""The Matching Network (Vinyals et al. 2016): a softmax over the drawings shown, by cosine, votes for their classes.
+"""The Matching Network (Vinyals et al. 2016): a softmax over cosines to the shown drawings votes for their classes.
 
-With full context embeddings, an LSTM reads what is shown forth and back, and another one, with attention to it, each
-drawing asked: what a drawing means depends on the episode.
+With full context embeddings, a bidirectional LSTM encodes the shown drawings, and another LSTM with attention over them
+encodes each test drawing: embeddings depend on the episode.
 
-The paper's softmax has no temperature, which bounds the probability of the right one of 20 by 1/4; here it is learned.
+The paper's softmax has no temperature, which limits the probability of the correct class among 20 to 1/4; here the
+temperature is learned.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from experiments.omniglot.recipe import Recipe
 
 
 class MatchingNet(nn.Module):
-    """Features of a drawing, and the probabilities of the classes shown.
+    """Features of drawings, and probabilities of the shown classes.
 
     Args:
-        full_context: with full context embeddings.
-        reads: steps of the attention to what is shown, for each drawing asked.
+        full_context: use full context embeddings.
+        size: feature dimension.
+        reads: attention steps over the shown drawings per test drawing.
     """
 
     def __init__(self, *, full_context: bool, size: int = 64, reads: int = 5) -> None:
@@ -37,11 +39,11 @@ class MatchingNet(nn.Module):
             self.back = nn.Linear(2 * size, size)
 
     def forward(self, drawings: Tensor) -> Tensor:
-        """(n, 1, 28, 28) -> (n, size)."""
+        """Return features, (n, 1, 28, 28) -> (n, size)."""
         return self.convolutions(drawings)
 
     def match(self, shown: Tensor, asked: Tensor) -> Tensor:
-        """shown: (ways, shots, size), asked: (m, size) -> (m, ways) log-probabilities."""
+        """Return log-probabilities, (m, ways), given `shown`, (ways, shots, size), and `asked`, (m, size)."""
         ways, shots, _ = shown.shape
         flat = shown.transpose(0, 1).flatten(0, 1)  # round by round
         if self.full_context:
@@ -63,7 +65,7 @@ class MatchingNet(nn.Module):
 
 
 class Matching(Recipe):
-    """Episodes of one drawing shown of each class; the others are asked."""
+    """Episodes with one shown drawing per class; the others are classified."""
 
     ways, shows = 32, 3
     steps = 12_000
@@ -89,7 +91,7 @@ class Matching(Recipe):
 
 
 class MatchingFullContext(Matching):
-    """With full context embeddings."""
+    """The same with full context embeddings."""
 
     full_context = True
 

@@ -1,4 +1,4 @@
-"""Nearest neighbour on the pixels themselves: what is left of a network when there is none."""
+"""Nearest neighbour on raw pixels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 class Pixels:
-    """A `Learner` without parameters: the nearest drawing shown, by cosine, is the answer."""
+    """A `Learner` without parameters: the answer is the class of the nearest shown drawing by cosine."""
 
     most_ways = None
 

@@ -1,7 +1,7 @@
-"""The convolutional Siamese net (Koch et al. 2015): are two drawings of one character?
+"""The convolutional Siamese net (Koch et al. 2015): are two drawings of the same character?
 
-Both drawings go through one network; a weighted sum of the distances of their features says how likely they are the
-same, trained by cross-entropy. The drawing shown that is most likely the same as the one asked gives the answer.
+Both drawings go through the same network; a weighted sum of their feature distances is the logit that they are of the
+same class, trained with cross-entropy. The answer is the class of the shown drawing with the highest logit.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from experiments.omniglot.recipe import Recipe
 
 
 class SiameseNet(nn.Module):
-    """Features of a drawing, and the logit that two of them are of one character."""
+    """Features of drawings, and the logit that two of them are of the same character."""
 
     def __init__(self, features: int = 512) -> None:
         super().__init__()
         self.convolutions = Convolutions(last_pooled=False)
-        # Normalised, the features use the whole range of the sigmoid from the first step on, else they hardly differ.
+        # Without normalisation the features use only a small range of the sigmoid at first, and hardly differ.
         self.features = nn.Sequential(nn.Linear(self.convolutions.size, features), nn.BatchNorm1d(features))
         self.weights = nn.Linear(features, 1)
-        # From the start, the further apart the less likely the same; weights of random signs have to unlearn half.
+        # Negative weights: a larger distance means a lower logit. With random signs, half would have to be unlearned.
         nn.init.constant_(self.weights.weight, -16 / features)
         nn.init.constant_(self.weights.bias, 3.0)
 
     def forward(self, drawings: Tensor) -> Tensor:
-        """(n, 1, 28, 28) -> (n, features) in 0 to 1."""
+        """Return features, (n, 1, 28, 28) -> (n, features) in 0 to 1."""
         return self.features(self.convolutions(drawings)).sigmoid()
 
     def same(self, left: Tensor, right: Tensor) -> Tensor:
-        """(n, features), (m, features) -> (n, m) logits."""
+        """Return the logits of all pairs, (n, features), (m, features) -> (n, m)."""
         return self.weights((left[:, None] - right).abs()).squeeze(2)
 
 
 class Siamese(Recipe):
-    """All pairs of a batch; those of one class count as much together as those of two."""
+    """All pairs of a batch; pairs of the same class and of different classes have equal total weight."""
 
     ways, shows = 32, 2
     steps = 10_000

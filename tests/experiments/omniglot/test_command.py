@@ -54,7 +54,7 @@ def test_demo(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0][3] == "100.0%"  # it does not know
     assert float(rows[1][1][:-1]) > 50  # crossing bars at places of their own
     assert (folder / "demo.png").stat().st_size > 10_000
-    with pytest.raises(SystemExit, match="make it first"):
+    with pytest.raises(SystemExit, match="Create it first"):
         main(["demo", "--data", str(folder), "--out", str(folder / "missing" / "demo.png")])
 
 

@@ -59,7 +59,7 @@ def test_auroc_counts_ties_half() -> None:
 
 
 def test_too_few_classes_or_drawings_are_told() -> None:
-    with pytest.raises(ValueError, match="stream of 600 classes needs as many; there are 10"):
+    with pytest.raises(ValueError, match="stream of 600 classes needs 600; there are 10"):
         stream(torch.randn(10, 20, 4), classes=600, repeats=1, seed=0)
     with pytest.raises(ValueError, match="needs 20 drawings of a class; there are 10"):
         stream(torch.randn(10, 10, 4), classes=5, repeats=1, seed=0)

@@ -56,7 +56,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_memory_and_rand
 
 def test_a_checkpoint_of_another_run_is_refused(small: Omniglot, tmp_path: Path) -> None:
     assert train(RUN, small, tmp_path, Pace(quiet=True))
-    with pytest.raises(ValueError, match="of another run"):
+    with pytest.raises(ValueError, match="belongs to another run"):
         train(replace(RUN, seed=4), small, tmp_path, Pace(quiet=True))
 
 

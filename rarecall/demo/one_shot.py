@@ -1,7 +1,8 @@
-"""A trained network meets characters that it has never seen, for life: one memory, which is never reset.
+"""Test a trained network on characters that it has never seen, with one memory that is never reset.
 
-It is shown a drawing of each and asked about other drawings of them, shown another and asked again, and so on. A
-picture shows questions beside the remembered drawings that answered them.
+One drawing of each character is written to the memory, then the memory classifies other drawings of them; then the next
+drawing of each is written, and so on. An image shows test drawings next to the stored drawings that determined the
+answers.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch.nn import functional as F
 
 from rarecall import Memory
 
-SHOWINGS = (0, 1, 2, 3, 5, 10)  # after how many showings of each new character it is asked
-CELLS = (3, 4)  # rows and columns of the picture
+SHOWINGS = (0, 1, 2, 3, 5, 10)  # numbers of drawings per character after which the memory is tested
+CELLS = (3, 4)  # rows and columns of the image
 INK, GREY = "#1f2328", "#59636e"
 RIGHT, RIGHT_TINT = "#1a7f5a", "#eaf6f0"
 WRONG, WRONG_TINT = "#c2410c", "#fdeee6"
@@ -26,7 +27,7 @@ WRONG, WRONG_TINT = "#c2410c", "#fdeee6"
 
 @dataclass(frozen=True)
 class Row:
-    """What was right after a number of showings, as shares of all questions."""
+    """Accuracy after a number of drawings per character, as fractions of all questions."""
 
     showings: int
     memory: float
@@ -37,11 +38,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """A question, and the remembered drawing that answered it."""
+    """A test drawing and the stored drawing that determined its answer."""
 
     question: Tensor  # (28, 28)
     character: int
-    remembered: Tensor  # (28, 28), the drawing whose id the slot has as its source
+    remembered: Tensor  # (28, 28), the drawing with the id in the slot's source
     source: int
     value: int
     similarity: float
@@ -49,26 +50,27 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """The table, what the picture shows, and where it is."""
+class Report:
+    """The rows of the table, the answers shown in the image, and the path of the image."""
 
     rows: tuple[Row, ...]
     answers: tuple[Answer, ...]
     picture: Path
 
 
-def meet(
+def show_and_ask(
     memory: Memory, network: nn.Module, album: Tensor, questions: Tensor, out: Path, generator: torch.Generator
-) -> Meeting:
-    """Shows and asks, prints the table and writes the picture to `out` as a PNG. Nothing is trained.
+) -> Report:
+    """Write drawings to the memory and test it, print a table, and write an image to `out` as PNG. Nothing is trained.
 
     Args:
-        memory: an empty one.
+        memory: an empty memory.
         network: (n, 1, 28, 28) drawings -> (n, key_size) queries.
-        album: (showings, characters, 1, 28, 28), 0 is paper: what is shown, one drawing of each character at a time.
-            The source of a slot is the drawing's place in the album.
-        questions: (questions, characters, 1, 28, 28): what is asked; all of them after each showing.
-        generator: of the memory's noise.
+        album: (showings, characters, 1, 28, 28), the drawings to write, one of each character at a time; the background
+            is 0. The source of a slot is the index of its drawing in the flattened album.
+        questions: (questions, characters, 1, 28, 28), the drawings to classify after each showing.
+        out: path of the image.
+        generator: random generator of the memory's updates.
     """
     showings_of_each, characters = album.shape[:2]
     asked_after = [showings for showings in SHOWINGS if showings <= showings_of_each]
@@ -115,16 +117,16 @@ def meet(
 
     draw_picture(answers, rows[1], characters, out)
     print(f"\nThe first {len(answers)} questions after one showing, and what answered them: {out}")
-    return Meeting(tuple(rows), tuple(answers), out)
+    return Report(tuple(rows), tuple(answers), out)
 
 
 def share(hits: Tensor) -> float:
-    """hits: (n,) bool -> how many of them are true, 0 to 1"""
+    """Return the fraction of `hits`, (n,) bool, that are true."""
     return float(hits.float().mean())
 
 
 def nearest_pixels(questions: Tensor, shown: Tensor, classes: Tensor) -> Tensor:
-    """The reference: the class of the shown drawing with the most similar pixels, -1 where none was shown."""
+    """Baseline: return the class of the shown drawing with the highest pixel cosine, -1 if none was shown."""
     if len(shown) == 0:
         return torch.full((len(questions),), -1)
     similarities = F.normalize(questions.flatten(1), dim=1) @ F.normalize(shown.flatten(1), dim=1).T
@@ -132,12 +134,12 @@ def nearest_pixels(questions: Tensor, shown: Tensor, classes: Tensor) -> Tensor:
 
 
 def draw_picture(answers: list[Answer], row: Row, characters: int, out: Path) -> None:
-    """One cell an answer: the question, the remembered drawing, how alike and how sure, right or wrong.
+    """Draw one cell per answer: test drawing, stored drawing, similarity, confidence, and whether it is correct.
 
-    Right and wrong differ by colour, by mark and by border, so that they can be told apart in grey too.
+    Correct and wrong answers differ by colour, mark and border, so they can be told apart in greyscale.
     """
     rows, columns = CELLS
-    width, margin, gap, header = 9.0, 0.2, 0.16, 1.05  # inches, as everything below
+    width, margin, gap, header = 9.0, 0.2, 0.16, 1.05  # inches, like all sizes below
     side = 0.86
     cell_width, cell_height = (width - 2 * margin - (columns - 1) * gap) / columns, side + 0.74
     pad = (cell_width - 2 * side) / 3
