@@ -314,7 +314,8 @@ class Memory(nn.Module):
             search: an object of the search that it was saved with, where that was one of the user's own.
             capacity: number of slots, where it is to be another than the file's.
         """
-        tensors, header, size = storage.read(path, kind="memory")
+        tensors, header = storage.read(path, kind="memory")
+        size = os.path.getsize(path)
         try:
             settings = json.loads(header["settings"])
             name, search_settings = settings.pop("search"), settings.pop("search_settings")

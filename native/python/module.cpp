@@ -3,12 +3,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 #include "../index/auto.h"
@@ -23,7 +24,6 @@
 namespace {
 
 using Optional = std::optional<Tensor>;
-using FoundPointer = std::shared_ptr<Found>;
 
 // Raises what a function of rarecall.checks says.
 template <typename... Arguments>
@@ -100,23 +100,23 @@ uint64_t stamp(nb::dict buffers, nb::tuple names) {
 
 // ---- recall ----
 
-FoundPointer ask(const Tensor &query, const Optional &exclude, int64_t key_size, int64_t k, int64_t hints) {
+Found ask(const Tensor &query, const Optional &exclude, int64_t key_size, int64_t k, int64_t hints) {
     int64_t n;
     const float *vectors = query.rows<float>(key_size, n);
     const int64_t *excluded = optional<int64_t>(exclude, n);
-    auto found = std::make_shared<Found>(n, key_size, k, hints, excluded != nullptr);
-    if (excluded) std::copy_n(excluded, n, found->exclude);
-    std::fill_n(found->hints, n * hints, -1);
-    const int64_t bad = compute([&] { return normalise(vectors, n, key_size, found->units, found->inverse_lengths); });
+    Found found(n, key_size, k, hints, excluded != nullptr);
+    if (excluded) std::copy_n(excluded, n, found.exclude);
+    std::fill_n(found.hints, n * hints, -1);
+    const int64_t bad = compute([&] { return normalise(vectors, n, key_size, found.units, found.inverse_lengths); });
     if (bad) refuse("check_finite", bad);
     return found;
 }
 
-FoundPointer recall(const Book &book, nb::dict buffers, const Index &index, const Tensor &query, const Optional &exclude, int64_t k,
+Found recall(const Book &book, nb::dict buffers, const Index &index, const Tensor &query, const Optional &exclude, int64_t k,
                     float inverse_temperature, int threads) {
     const Slots slots = slots_of(book, buffers);
-    FoundPointer found = ask(query, exclude, slots.key_size, k, index.hints());
-    compute([&] { index.find(slots, found->queries(), inverse_temperature, threads, found->hints, found->neighbours()); });
+    Found found = ask(query, exclude, slots.key_size, k, index.hints());
+    compute([&] { index.find(slots, found.queries(), inverse_temperature, threads, found.hints, found.neighbours()); });
     return found;
 }
 
@@ -131,18 +131,18 @@ void rank(const Book &book, nb::dict buffers, Found &found, const Tensor &candid
 }
 
 // A recall of tensors, such as those of several recalls stacked.
-FoundPointer found_of(const Tensor &units, const Tensor &inverse_lengths, const Tensor &slots, const Tensor &similarities,
+Found found_of(const Tensor &units, const Tensor &inverse_lengths, const Tensor &slots, const Tensor &similarities,
                       const Tensor &values, const Tensor &weights, const Optional &exclude, int64_t key_size, int64_t k) {
     int64_t n;
     const float *all_units = units.rows<float>(key_size, n);
-    auto found = std::make_shared<Found>(n, key_size, k, 0, exclude.has_value());
-    std::copy_n(all_units, n * key_size, found->units);
-    std::copy_n(inverse_lengths.numbers<float>(n), n, found->inverse_lengths);
-    std::copy_n(slots.numbers<int64_t>(n * k), n * k, found->slots);
-    std::copy_n(similarities.numbers<float>(n * k), n * k, found->similarities);
-    std::copy_n(values.numbers<int64_t>(n * k), n * k, found->values);
-    std::copy_n(weights.numbers<float>(n * k), n * k, found->weights);
-    if (exclude) std::copy_n(exclude->numbers<int64_t>(n), n, found->exclude);
+    Found found(n, key_size, k, 0, exclude.has_value());
+    std::copy_n(all_units, n * key_size, found.units);
+    std::copy_n(inverse_lengths.numbers<float>(n), n, found.inverse_lengths);
+    std::copy_n(slots.numbers<int64_t>(n * k), n * k, found.slots);
+    std::copy_n(similarities.numbers<float>(n * k), n * k, found.similarities);
+    std::copy_n(values.numbers<int64_t>(n * k), n * k, found.values);
+    std::copy_n(weights.numbers<float>(n * k), n * k, found.weights);
+    if (exclude) std::copy_n(exclude->numbers<int64_t>(n), n, found.exclude);
     return found;
 }
 
@@ -219,7 +219,7 @@ std::pair<nb::object, nb::object> update(Book &book, nb::dict buffers, Index *in
     return remember(book, slots, index, examples, &asked, age_noise, draw, keep, threads);
 }
 
-std::pair<nb::object, nb::object> write(Book &book, nb::dict buffers, Index *index, const Tensor &keys, const Tensor &values,
+std::pair<nb::object, nb::object> write_keys(Book &book, nb::dict buffers, Index *index, const Tensor &keys, const Tensor &values,
                                         const Optional &source, const Optional &count, double age_noise, nb::callable draw,
                                         bool keep, int threads) {
     const Slots slots = slots_of(book, buffers);
@@ -254,12 +254,29 @@ nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor 
 
 // ---- the state of lists ----
 
+template <typename State, typename Visit>
+void each_field(State &state, const Visit &visit) {
+    visit("places", state.places);
+    visit("next", state.next);
+    visit("owner", state.owner);
+    visit("head", state.head);
+    visit("length", state.length);
+    visit("counts", state.counts);
+    visit("ranks", state.ranks);
+    visit("lists_to_read", state.lists_to_read);
+    visit("asked", state.asked);
+}
+
 nb::dict export_lists(const AutoIndex &index) {
     nb::dict tensors;
-    auto state = index.export_state();
+    ListsState state = index.export_state();
     each_field(state, [&](const char *name, auto &numbers) {
-        const auto n = static_cast<int64_t>(numbers.size());
-        tensors[name] = tensor_of(std::move(numbers), {n});
+        if constexpr (std::is_same_v<decltype(numbers), int64_t &>) {
+            tensors[name] = tensor_of(std::vector<int64_t>{numbers}, {});
+        } else {
+            const auto n = static_cast<int64_t>(numbers.size());
+            tensors[name] = tensor_of(std::move(numbers), {n});
+        }
     });
     return tensors;
 }
@@ -267,12 +284,16 @@ nb::dict export_lists(const AutoIndex &index) {
 void restore_lists(AutoIndex &index, nb::dict tensors) {
     ListsState state;
     each_field(state, [&](const char *name, auto &numbers) {
-        using Number = typename std::remove_reference_t<decltype(numbers)>::value_type;
-        int64_t n;
-        const auto *from = nb::cast<Tensor>(tensors[name]).rows<Number>(1, n);
-        numbers.assign(from, from + n);
+        const auto tensor = nb::cast<Tensor>(tensors[name]);
+        if constexpr (std::is_same_v<decltype(numbers), int64_t &>) {
+            numbers = *tensor.numbers<int64_t>(1);
+        } else {
+            int64_t n;
+            const auto *from = tensor.rows<typename std::remove_reference_t<decltype(numbers)>::value_type>(1, n);
+            numbers.assign(from, from + n);
+        }
     });
-    index.restore(std::move(state));
+    index.restore(state);
 }
 
 // The tensor of a field of a recall, which shares its memory.
@@ -318,13 +339,16 @@ NB_MODULE(_native, module) {
     nb::class_<AutoIndex, Index>(module, "AutoIndex")
         .def(nb::init<int64_t, int64_t, double, int64_t, int64_t>(), "key_size"_a, "capacity"_a, "target_recall"_a, "small"_a,
              "many"_a)
-        .def("clear", &AutoIndex::clear)
-        .def_prop_ro("lists_to_read", &AutoIndex::lists_to_read)
-        .def_prop_ro("list_count", &AutoIndex::list_count)
+        .def_prop_ro("reads_lists", &AutoIndex::reads_lists)
         .def("export_state", export_lists)
         .def("restore", restore_lists);
-    module.def("variants", kernels::variants);
-    module.def("use_variant", kernels::use);
+    module.def("variants", [] {
+        const auto names = kernels::variants();
+        return std::vector<std::string>(names.begin(), names.end());
+    });
+    module.def("use_variant", [](const std::string &name) {
+        if (!kernels::use(name.c_str())) throw nb::value_error("use_variant got a name that variants() does not have.");
+    });
     module.def("stamp", stamp);
     module.def("ask", ask, "query"_a, "exclude"_a.none(), "key_size"_a, "k"_a, "hints"_a = 0);
     module.def("recall", recall, "book"_a, "buffers"_a, "index"_a, "query"_a, "exclude"_a.none(), "k"_a, "inverse_temperature"_a,
@@ -337,7 +361,7 @@ NB_MODULE(_native, module) {
     module.def("loss", loss, "book"_a, "buffers"_a, "found"_a, "target"_a, "mask"_a.none(), "margin"_a, "with_gradient"_a);
     module.def("update", update, "book"_a, "buffers"_a, "index"_a.none(), "found"_a, "target"_a, "source"_a.none(),
                "mask"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
-    module.def("write", write, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),
+    module.def("write", write_keys, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),
                "count"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("erase", erase_slots, "book"_a, "buffers"_a, "index"_a.none(), "slots"_a, "keep"_a, "threads"_a);
 }
