@@ -182,22 +182,14 @@ class TestOfEveryBackend:
 
     @pytest.mark.parametrize("made_before", [True, False])
     def test_the_default_type_of_torch_changes_nothing(self, new_memory, search, made_before) -> None:
-        torch.manual_seed(7)
-        expected = new_memory(16, 40, k=4, search=search)
-        dtype = expected.keys.dtype
-        train(expected, 20, seed=0)
+        dtype = new_memory(16, 40).keys.dtype
         before = torch.get_default_dtype()
         try:
-            torch.manual_seed(7)
             memory = new_memory(16, 40, k=4, search=search) if made_before else None
             torch.set_default_dtype(torch.float64)
             memory = memory or new_memory(16, 40, k=4, search=search)
-            generator = torch.Generator().manual_seed(0)
-            centres = torch.randn(20, 16, generator=generator, dtype=torch.float32)
-            for _ in range(20):
-                target = torch.randint(20, (8,), generator=generator)
-                query = centres[target] + torch.randn(8, 16, generator=generator, dtype=torch.float32)
-                memory.update(memory(query), target, source=target, generator=generator)
+            train(memory, 20, seed=0)
+            teach(memory, unit(5, 16).float(), torch.arange(5))
             assert memory.keys.dtype == dtype
             query = unit(5, 16).requires_grad_()
             recall = memory(query)
@@ -272,8 +264,9 @@ class TestOfEveryBackend:
             averaged.update_parameters(network)
             memory = averaged.module.memory
             assert len(memory) == len(network.memory) > 0
-            query = unit(6, 16)
-            assert torch.equal(memory(query).slots, network.memory(query).slots)
+            if search != "auto":  # whose lists depend on the order in which keys came
+                query = unit(6, 16)
+                assert torch.equal(memory(query).slots, network.memory(query).slots)
             assert torch.equal(memory.ages, network.memory.ages)
             check_found(memory)
         train(memory, 5, seed=9)
