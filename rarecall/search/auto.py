@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,7 +71,8 @@ class AutoSearch(Search):
             return
         index = native.native.AutoIndex(memory.key_size, memory.capacity, self.target_recall, SMALL, MANY)
         if self._exported:
-            index.restore(self._exported)
+            with suppress(ValueError, KeyError):  # a state that cannot be: the lists are made anew
+                index.restore(self._exported)
         self.index, self._exported = native.build(index), {}
 
     def _state(self) -> dict[str, Tensor]:
