@@ -470,6 +470,7 @@ class Memory(nn.Module):
             return
         check_slots(self._buffers, "The memory")
         state.backend = backend.choose(self)
+        state.native = state.backend.native if isinstance(state.backend, NativeBackend) else None
         state.version += 1
         state.backend.rebuild()
         state.seen = self._stamp()
@@ -502,6 +503,9 @@ class Memory(nn.Module):
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
         """As contiguous int64 where the memory is: of this shape, none less than `at_least`."""
+        native = self._state.native
+        if native is not None and native.are_ids(ids, shape, at_least):
+            return ids
         check_ids(name, ids, shape, at_least)
         return ids.to(self._buffers["values"]).contiguous()
 
@@ -588,13 +592,14 @@ class Memory(nn.Module):
 class _State:
     """What follows from the buffers, and what tells whether it still does."""
 
-    __slots__ = ("backend", "histories", "restoring", "seen", "version")
+    __slots__ = ("backend", "histories", "native", "restoring", "seen", "version")
 
     def __init__(self) -> None:
         self.version = 0
         self.seen: int | None = None  # the stamp of the buffers that the backend was made of
         self.restoring = False  # whether the search's own state is of these buffers
         self.backend: Any = None
+        self.native: Any = None  # the extension, where it is the backend
         self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
 
 

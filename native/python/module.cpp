@@ -98,6 +98,17 @@ uint64_t stamp(nb::dict buffers, nb::tuple names) {
     return hash;
 }
 
+// Whether ids are int64 of this shape, contiguous, on the CPU, and none less than `at_least`: in torch's own words this takes
+// longer than a loss.
+bool are_ids(nb::handle object, nb::tuple shape, int64_t at_least) {
+    Tensor ids;
+    if (!read_tensor(object.ptr(), ids) || !ids.compact || !(ids.type == dlpack::type_of<int64_t>()) || ids.dimensions != static_cast<int>(shape.size())) return false;
+    for (int i = 0; i < ids.dimensions; i++)
+        if (nb::cast<int64_t>(shape[i]) != ids.shape[i]) return false;
+    const auto *numbers = reinterpret_cast<const int64_t *>(ids.data);
+    return std::all_of(numbers, numbers + ids.count, [&](int64_t id) { return id >= at_least; });
+}
+
 // ---- recall ----
 
 Found ask(const Tensor &query, const Optional &exclude, int64_t key_size, int64_t k, int64_t hints) {
@@ -350,6 +361,7 @@ NB_MODULE(_native, module) {
         if (!kernels::use(name.c_str())) throw nb::value_error("use_variant got a name that variants() does not have.");
     });
     module.def("stamp", stamp);
+    module.def("are_ids", are_ids);
     module.def("ask", ask, "query"_a, "exclude"_a.none(), "key_size"_a, "k"_a, "hints"_a = 0);
     module.def("recall", recall, "book"_a, "buffers"_a, "index"_a, "query"_a, "exclude"_a.none(), "k"_a, "inverse_temperature"_a,
                "threads"_a);
