@@ -5,7 +5,8 @@
 
 namespace {
 
-constexpr int64_t MOST_SLOTS = int64_t{1} << 29;  // so that places, of which there are less than 4 per slot, fit into 32 bits
+constexpr int64_t MOST_SLOTS =
+    int64_t{1} << 29;  // so that places, of which there are less than 4 per slot, fit into 32 bits
 
 }  // namespace
 

@@ -9,16 +9,17 @@ namespace {
 
 constexpr int64_t QUERIES_AT_ONCE = 8;  // from which on a second thread pays
 
-// Queries searched again to learn nprobe: 1 / FIRST_STEP of the first FIRST; later about SAMPLES while as many queries come as there
-// are keys, but at most 1 / STEP. A search in all keys takes time in proportion to the keys, so a query pays the same at any size.
+// Queries searched again to learn nprobe: 1 / FIRST_STEP of the first FIRST; later about SAMPLES while as many queries
+// come as there are keys, but at most 1 / STEP. A search in all keys takes time in proportion to the keys, so a query
+// pays the same at any size.
 constexpr int64_t FIRST = 4096, FIRST_STEP = 4, SAMPLES = 512, STEP = 32;
 // Samples after which one counts for 1/e: more give a steadier estimate, and follow changes of the stream later.
 constexpr double MEMORY = 1024;
 
 int bin_of(int64_t nprobe) { return std::min(static_cast<int>(4 * std::log2(nprobe)), ListsState::RANK_BINS - 1); }
 
-// The nprobe that was enough for a share of target_recall of the samples, plus two standard deviations of what so many samples
-// tell of the true share; ALL where that is more than half of the lists.
+// The nprobe that was enough for a share of target_recall of the samples, plus two standard deviations of what so many
+// samples tell of the true share; ALL where that is more than half of the lists.
 int64_t enough(const std::vector<double> &ranks, double target_recall, int64_t lists) {
     double seen = 0, so_far = 0;
     for (const double rank : ranks) seen += rank;

@@ -6,15 +6,18 @@
 
 namespace {
 
-// Centroids compared by int8 codes after the scan of sign codes: 4 for each list wanted, at least SHORTLIST and 1 / SHORTLIST_SHARE
-// of all. More cost time and lose fewer of the nearest lists.
+// Centroids compared by int8 codes after the scan of sign codes: 4 for each list wanted, at least SHORTLIST and 1 /
+// SHORTLIST_SHARE of all. More cost time and lose fewer of the nearest lists.
 constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 1024;
-// Where centroids are scanned by half of their sign codes first: the blocks of WHOLE times the shortlist are scanned again, whole.
+// Where centroids are scanned by half of their sign codes first: the blocks of WHOLE times the shortlist are scanned
+// again, whole.
 constexpr int64_t WHOLE = 2;
-// Of many keys, a query with an nprobe up to FEW scans the regions of 1 / FEW_SHARE of all lists, and of more in proportion.
+// Of many keys, a query with an nprobe up to FEW scans the regions of 1 / FEW_SHARE of all lists, and of more in
+// proportion.
 constexpr int64_t FEW = 32, FEW_SHARE = 32;
-constexpr int64_t SAMPLE = 64, HALF_SAMPLE = 128;  // groups from which distances are estimated: by half codes fewer are wanted
-constexpr int64_t AHEAD = 8;                       // groups of sign codes that are prefetched
+constexpr int64_t SAMPLE = 64,
+                  HALF_SAMPLE = 128;  // groups from which distances are estimated: by half codes fewer are wanted
+constexpr int64_t AHEAD = 8;          // groups of sign codes that are prefetched
 
 int64_t shortlist(const ListStore &store, int64_t count) {
     return std::max({4 * count, SHORTLIST, store.n_lists / SHORTLIST_SHARE});
@@ -61,7 +64,8 @@ void Probe::scan_near_blocks(const ListStore &store, Probe *probes, int n, int64
         costs[i] = probes[i].table.costs;
         out[i] = probes[i].centroid_distances.data();
     }
-    // A sample of all blocks but the last, which may not be full, tells how near the nearest are by half of their codes.
+    // A sample of all blocks but the last, which may not be full, tells how near the nearest are by half of their
+    // codes.
     const int64_t step = std::max<int64_t>(blocks / HALF_SAMPLE, 1), sampled = (blocks - 2) / step + 1;
     for (int64_t sample = 0; sample < sampled; sample++) {
         uint8_t *here[TILE];
@@ -89,23 +93,24 @@ void Probe::scan_near_blocks(const ListStore &store, Probe *probes, int n, int64
     }
 }
 
-// The regions of the query's largest coordinates, until they hold `count` lists: of coordinates in the same bin of a histogram all
-// regions, so that it does not matter where in a region a list stands.
+// The regions of the query's largest coordinates, until they hold `count` lists: of coordinates in the same bin of a
+// histogram all regions, so that it does not matter where in a region a list stands.
 void Probe::scan_regions(const ListStore &store, int64_t count) {
     const Regions &regions = *store.regions;
     const int limit = near_axes(store, count);
     blocks.clear();
     for (const int32_t axis : places)
         if (axis_distances[axis] <= limit)
-            regions.lists.for_each_block(Regions::side(axis, coordinates[axis]), [&](Block block) { blocks.push_back(block); });
+            regions.lists.for_each_block(Regions::side(axis, coordinates[axis]),
+                                         [&](Block block) { blocks.push_back(block); });
     scan_blocks(store.size, regions.signs, centroid_distances);
     what = Scanned::regions;
     scanned.resize(blocks.size());
     for (size_t i = 0; i < blocks.size(); i++) scanned[i] = blocks[i].block;
 }
 
-// Puts some axes into `places`, and returns the distance up to which they hold `count` lists. First as many axes as would be
-// enough if all regions held the same, since most are far.
+// Puts some axes into `places`, and returns the distance up to which they hold `count` lists. First as many axes as
+// would be enough if all regions held the same, since most are far.
 int Probe::near_axes(const ListStore &store, int64_t count) {
     constexpr int FARTHEST = 255;
     const int32_t most = Regions::coordinates(code, store.width, coordinates);

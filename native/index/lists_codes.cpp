@@ -7,7 +7,8 @@
 
 namespace {
 
-int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
+// Half away from zero; compilers vectorise copysign.
+int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + std::copysign(0.5f, x))); }
 
 int shift_of(int64_t i) { return static_cast<int>(i % kernels::GROUP / 16 * 4); }
 
@@ -28,7 +29,8 @@ void rotate(const int8_t *code, const CodeSize &size, std::vector<int32_t> &rota
 }  // namespace
 
 float quantise(const float *vector, const CodeSize &size, int8_t *code) {
-    int32_t most = 0, bits;  // positive floats compare as their bits do, and compilers vectorise the maximum of integers
+    int32_t most = 0,
+            bits;  // positive floats compare as their bits do, and compilers vectorise the maximum of integers
     for (int64_t i = 0; i < size.key_size; i++) {
         std::memcpy(&bits, vector + i, 4);
         most = std::max(most, bits & 0x7fffffff);
@@ -87,8 +89,8 @@ void signs::Table::set(const CodeSize &size, const int8_t *code) {
     rotate(code, size, rotated);
     int32_t total = 0;
     for (int64_t i = 0; i < size.bits; i++) total += std::abs(rotated[i]);
-    // Costs are summed in a byte that stops at 255. A code that is neither near nor far costs half of the total, and must
-    // stay below.
+    // Costs are summed in a byte that stops at 255. A code that is neither near nor far costs half of the total, and
+    // must stay below.
     const float factor = (size.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max(total, 1));
     for (int64_t i = 0; i < size.bits; i++)
         rotated[i] = std::clamp(static_cast<int32_t>(static_cast<float>(rotated[i]) * factor), -15, 15);
@@ -103,8 +105,8 @@ void signs::Table::set(const CodeSize &size, const int8_t *code) {
             x[i] = static_cast<uint8_t>(rotated[4 * nibble + i]);
             none += static_cast<uint8_t>(std::max(rotated[4 * nibble + i], 0));
         }
-        // A bit is 1 where the code's number is positive. A nibble of 0 costs all positive numbers of the query; each bit
-        // takes the cost of a positive one back, or adds that of a negative one.
+        // A bit is 1 where the code's number is positive. A nibble of 0 costs all positive numbers of the query; each
+        // bit takes the cost of a positive one back, or adds that of a negative one.
         for (int value = 0; value < 16; value++)
             here[value] = static_cast<uint8_t>(none - (x[0] & HAS[0][value]) - (x[1] & HAS[1][value]) -
                                                (x[2] & HAS[2][value]) - (x[3] & HAS[3][value]));

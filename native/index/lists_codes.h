@@ -1,13 +1,14 @@
 // Quantised vectors: int8 codes, and sign codes with tables to compare them.
 //
-// A vector is code * scale, with numbers of 8 bits; a residual adds 8 more bits to each: (code + residual / 256) * scale.
+// A vector is code * scale, with numbers of 8 bits; a residual adds 8 more bits to each: (code + residual / 256) *
+// scale.
 //
-// A sign code holds the signs of the rotated vector, as in RaBitQ (Gao and Long, "RaBitQ: Quantizing High-Dimensional Vectors
-// with a Theoretical Error Bound for Approximate Nearest Neighbor Search", SIGMOD 2024). It is scanned with a table per 4 bits,
-// as in FastScan (André, Kermarrec and Le Scouarnec, "Cache Locality Is Not Enough: High-Performance Nearest Neighbor Search
-// with Product Quantization Fast Scan", VLDB 2015). Ours differs: the rotation is random flips and a Hadamard transform, of
-// integers, so that every CPU gives the same bits; no error bound is used, but a fixed number of the best is compared again by
-// int8 codes.
+// A sign code holds the signs of the rotated vector, as in RaBitQ (Gao and Long, "RaBitQ: Quantizing High-Dimensional
+// Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor Search", SIGMOD 2024). It is scanned with a
+// table per 4 bits, as in FastScan (André, Kermarrec and Le Scouarnec, "Cache Locality Is Not Enough: High-Performance
+// Nearest Neighbor Search with Product Quantization Fast Scan", VLDB 2015). Ours differs: the rotation is random flips
+// and a Hadamard transform, of integers, so that every CPU gives the same bits; no error bound is used, but a fixed
+// number of the best is compared again by int8 codes.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +64,8 @@ void copy(const uint8_t *from, int64_t i, uint8_t *to, int64_t j, int64_t bits);
 // The least limit that lets at least `count` of these distances in, looking at every step-th group only.
 int limit_for(const uint8_t *distances, int64_t groups, int64_t step, double count);
 
-// A query's costs for each value of each nibble of a sign code: the sum of the numbers of its rotated code whose signs differ.
+// A query's costs for each value of each nibble of a sign code: the sum of the numbers of its rotated code whose signs
+// differ.
 struct Table {
     alignas(64) uint8_t costs[64 * 16];  // (nibbles, 16)
     std::vector<int32_t> rotated;

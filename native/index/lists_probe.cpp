@@ -7,15 +7,15 @@
 
 namespace {
 
-// Keys compared by int8 codes after the scan of their sign codes: at least SCORED, or 1 / SCORED_SHARE of those scanned; where
-// all keys of the memory are scanned, ALL_SCORED. More cost time and lose fewer neighbours; chosen so that the lists that are
-// not read lose most of them.
+// Keys compared by int8 codes after the scan of their sign codes: at least SCORED, or 1 / SCORED_SHARE of those
+// scanned; where all keys of the memory are scanned, ALL_SCORED. More cost time and lose fewer neighbours; chosen so
+// that the lists that are not read lose most of them.
 constexpr int64_t SCORED = 512, SCORED_SHARE = 16, ALL_SCORED = 4096;
 constexpr int64_t SAMPLE = 64;  // groups of distances from which the k-th smallest is estimated: 2048 of them
 constexpr size_t AHEAD = 8;     // blocks of sign codes that are prefetched
 
-// Of lists past the first ones, where they are probed by regions: a query reads only one in READ of its nprobe. What it would miss
-// is mostly in a region that it did not scan, and not in a farther list of those that it did.
+// Of lists past the first ones, where they are probed by regions: a query reads only one in READ of its nprobe. What it
+// would miss is mostly in a region that it did not scan, and not in a farther list of those that it did.
 constexpr int64_t READ = 16;
 
 // At least so many keys are read for k neighbours: of only k, all would be taken, near or not.
@@ -93,7 +93,7 @@ void Probe::choose_blocks(const ListStore &store, int64_t k, int64_t nprobe) {
 Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k) {
     if (rank_by_whole && exclude < 0) {
         pick_all();
-        rank_blocks(store, memory);
+        rank_blocks(store);
         return ranking;
     }
     score_keys(store);
@@ -109,7 +109,6 @@ Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k) {
     for (int64_t i = 0; i < n; i++) {
         ranking.similarities[i] = static_cast<float>(dots[i]) * (store.at.scales[places[i]] * unit);
         ranking.slots[i] = store.keys.members[places[i]];
-        __builtin_prefetch(memory.values + ranking.slots[i]);
     }
     return ranking;
 }
@@ -154,8 +153,8 @@ void Probe::scan_blocks(const CodeSize &size, const Array<uint8_t> &signs, std::
     }
 }
 
-// Puts the indices of the smallest of these distances into `places`: about `count`, as a sample of so many groups tells, and
-// none of 255.
+// Puts the indices of the smallest of these distances into `places`: about `count`, as a sample of so many groups
+// tells, and none of 255.
 void Probe::pick_nearest(const std::vector<uint8_t> &distances, int64_t groups, int64_t count, int64_t sample) {
     const int64_t n = groups * BLOCK, step = std::max<int64_t>(groups / std::max<int64_t>(sample, 1), 1);
     const int64_t sampled = (groups + step - 1) / step;
@@ -180,8 +179,8 @@ void Probe::score_places(const Codes &at, int64_t width) {
     for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (at.scales[places[i]] * scale);
 }
 
-// Keeps the `count` best of what was scored, and those that fall into the same bin of a histogram as the last of them: so equal
-// keys are kept or dropped together.
+// Keeps the `count` best of what was scored, and those that fall into the same bin of a histogram as the last of them:
+// so equal keys are kept or dropped together.
 void Probe::keep_best(int64_t count) {
     constexpr int BINS = 256;
     const auto n = static_cast<int64_t>(places.size());
@@ -220,7 +219,8 @@ void Probe::pick_all() {
     }
 }
 
-// Compares the keys in `blocks` by their int8 codes: all, or about as many as wanted, those with the nearest sign codes.
+// Compares the keys in `blocks` by their int8 codes: all, or about as many as wanted, those with the nearest sign
+// codes.
 void Probe::score_keys(const ListStore &store) {
     const int64_t width = store.width;
     if (!are_few()) {
@@ -254,8 +254,8 @@ void Probe::drop_excluded(const ListStore &store, const Slots &memory) {
     places.resize(kept);
 }
 
-// Multiplies the query with what is in `places`, by codes and residuals, into `dots`. Returns the unit of these, but for the
-// scale of each place.
+// Multiplies the query with what is in `places`, by codes and residuals, into `dots`. Returns the unit of these, but
+// for the scale of each place.
 float Probe::whole_dots(const ListStore &store) {
     const auto n = static_cast<int64_t>(places.size());
     int shift = 0;
@@ -267,17 +267,14 @@ float Probe::whole_dots(const ListStore &store) {
 }
 
 // Ranks all keys in `blocks`, which are `places`, by codes and residuals.
-void Probe::rank_blocks(const ListStore &store, const Slots &memory) {
+void Probe::rank_blocks(const ListStore &store) {
     const float unit = whole_dots(store);
     ranking.resize(held);
     int64_t start = 0;
     for (const auto &[block, rows] : blocks) {
         const int64_t first = int64_t{BLOCK} * block;
         kernels::scale(&dots[start], store.at.scales.data() + first, unit, rows, &ranking.similarities[start]);
-        for (int64_t i = 0; i < rows; i++) {
-            ranking.slots[start + i] = store.keys.members[first + i];
-            __builtin_prefetch(memory.values + ranking.slots[start + i]);
-        }
+        std::copy_n(store.keys.members.data() + first, rows, &ranking.slots[start]);
         start += rows;
     }
 }

@@ -31,8 +31,9 @@ class alignas(128) Probe {
         scale = its_scale;
     }
 
-    // Compares the sign codes of centroids with those of n queries, at most TILE: codes that are read once for several queries
-    // cost half. `count`: of how many lists `rank_lists` will be asked; nprobe decides how many regions are scanned.
+    // Compares the sign codes of centroids with those of n queries, at most TILE: codes that are read once for several
+    // queries cost half. `count`: of how many lists `rank_lists` will be asked; nprobe decides how many regions are
+    // scanned.
     static void scan_centroids(const ListStore &, Probe *, int n, int64_t count, int64_t nprobe);
 
     // Puts the `count` nearest lists into `nearest`. After scan_centroids.
@@ -44,7 +45,8 @@ class alignas(128) Probe {
     // How many lists choose_blocks ranks first, and so what to scan centroids for.
     static int64_t lists_to_rank(const ListStore &, int64_t k, int64_t nprobe);
 
-    // Chooses what to read: the nearest lists, more of them until they hold enough keys for k neighbours. Prefetches it.
+    // Chooses what to read: the nearest lists, more of them until they hold enough keys for k neighbours. Prefetches
+    // it.
     void choose_blocks(const ListStore &, int64_t k, int64_t nprobe);
 
     // Reads it: the k best keys, or some more.
@@ -61,10 +63,10 @@ class alignas(128) Probe {
     std::vector<int16_t> whole;  // 256 * code + residual
     signs::Table table;
 
-    std::vector<Block> blocks;    // to be read
-    int64_t held = 0;             // keys in them
-    int64_t wanted = 0;           // about how many of these are compared by int8 codes, where there are many
-    bool rank_by_whole = false;   // whether all of them are compared by codes and residuals at once
+    std::vector<Block> blocks;   // to be read
+    int64_t held = 0;            // keys in them
+    int64_t wanted = 0;          // about how many of these are compared by int8 codes, where there are many
+    bool rank_by_whole = false;  // whether all of them are compared by codes and residuals at once
 
     std::vector<uint8_t> centroid_distances, key_distances;
     // What centroid_distances are of: all centroids, or `scanned` blocks of them, or `scanned` blocks of regions.
@@ -98,5 +100,5 @@ class alignas(128) Probe {
     void score_keys(const ListStore &);
     void drop_excluded(const ListStore &, const Slots &);
     float whole_dots(const ListStore &);
-    void rank_blocks(const ListStore &, const Slots &);
+    void rank_blocks(const ListStore &);
 };

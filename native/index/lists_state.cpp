@@ -64,13 +64,15 @@ void Lists::check_state(const ListsState &state, int64_t capacity) {
     require(state.counts[ListsState::REASSIGNED] >= 0 && state.counts[ListsState::DUE] >= 0 &&
                 state.counts[ListsState::DUE] < MOST_DUE,
             "a count is out of range");
-    require(state.asked >= 0 && state.lists_to_read >= 1 && state.lists_to_read <= ALL, "the number of lists to read is out of range");
+    require(state.asked >= 0 && state.lists_to_read >= 1 && state.lists_to_read <= ALL,
+            "the number of lists to read is out of range");
     require(is(state.ranks, ListsState::RANK_BINS), "it has another number of ranks");
     for (const double rank : state.ranks) require(std::isfinite(rank) && rank >= 0 && rank <= 1e9, "a rank is out of range");
 
     std::vector<int32_t> rows_in(blocks, -1);  // filled rows of each block; -1 while it has not been met
     const auto meet = [&](int64_t block, int32_t owner, int32_t rows) {
-        require(block >= 0 && block < blocks && rows_in[block] < 0 && state.owner[block] == owner, "a chain of blocks is broken");
+        require(block >= 0 && block < blocks && rows_in[block] < 0 && state.owner[block] == owner,
+                "a chain of blocks is broken");
         rows_in[block] = rows;
     };
     int64_t keys = 0;

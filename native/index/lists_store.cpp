@@ -7,8 +7,8 @@
 
 namespace {
 
-constexpr int64_t SLOTS_AT_ONCE = 4096;     // encoded by a thread, which then takes the next
-constexpr int64_t REFRESHES_AT_ONCE = 16;   // centroids, from which on a second thread pays
+constexpr int64_t SLOTS_AT_ONCE = 4096;    // encoded by a thread, which then takes the next
+constexpr int64_t REFRESHES_AT_ONCE = 16;  // centroids, from which on a second thread pays
 
 }  // namespace
 

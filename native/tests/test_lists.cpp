@@ -40,7 +40,9 @@ struct Memory {
         values[slot] = sources[slot] = times[slot] = -1;
         counts[slot] = 0;
     }
-    int64_t filled() const { return std::count_if(values.begin(), values.end(), [](int64_t value) { return value >= 0; }); }
+    int64_t filled() const {
+        return std::count_if(values.begin(), values.end(), [](int64_t value) { return value >= 0; });
+    }
     float similarity(const float *query, int64_t slot) const {
         double sum = 0;
         for (int64_t i = 0; i < key_size; i++) sum += static_cast<double>(query[i]) * keys[slot * key_size + i];
@@ -62,7 +64,12 @@ struct Found {
 Found find(const AutoIndex &index, Memory &memory, const Vectors &queries, int64_t k, int threads = 1,
            const std::vector<int64_t> &exclude = {}) {
     const int64_t n = static_cast<int64_t>(queries.size()) / memory.key_size;
-    Found found{n, k, std::vector<int64_t>(n * k), std::vector<int64_t>(n * k), Vectors(n * k), Vectors(n * k),
+    Found found{n,
+                k,
+                std::vector<int64_t>(n * k),
+                std::vector<int64_t>(n * k),
+                Vectors(n * k),
+                Vectors(n * k),
                 std::vector<int32_t>(n * index.hints())};
     index.find(memory.slots(), {queries.data(), exclude.empty() ? nullptr : exclude.data(), n}, 40, threads,
                index.hints() ? found.hints.data() : nullptr,
@@ -148,7 +155,8 @@ bool same_codes(const Codes &a, const Codes &b, int64_t i, const CodeSize &size)
            sign_code(a.signs, i, size) == sign_code(b.signs, i, size);
 }
 
-// Every filled slot is in one list, with the codes of its key; every centroid is that of its keys, and in its region once.
+// Every filled slot is in one list, with the codes of its key; every centroid is that of its keys, and in its region
+// once.
 void check_lists(Memory &memory, const AutoIndex &index, int64_t many = AutoIndex::MANY) {
     const ListStore &store = index.inspect_lists()->store();
     CHECK(store.n_keys == memory.filled());
@@ -374,7 +382,9 @@ struct End {
     Memory memory;
     ListsState state;
     bool operator==(const End &other) const {
-        const auto all = [](const ListsState &s) { return std::tie(s.places, s.next, s.owner, s.head, s.length, s.counts, s.ranks); };
+        const auto all = [](const ListsState &s) {
+            return std::tie(s.places, s.next, s.owner, s.head, s.length, s.counts, s.ranks);
+        };
         return found == other.found && memory.keys == other.memory.keys && all(state) == all(other.state) &&
                state.lists_to_read == other.state.lists_to_read && state.asked == other.state.asked;
     }
@@ -415,17 +425,18 @@ void test_a_restored_run_goes_on_the_same() {
 }
 
 void test_threads_and_variants_give_the_same() {
-    for (const int64_t many : {AutoIndex::MANY, int64_t{3000}})
-        for (const int64_t size : {40, 140}) {  // sign codes of 128 and of 256 bits
-            const auto straight = [](AutoIndex &, Memory &) {};
-            const auto names = kernels::variants();
-            const End best = run(many, size, 1, straight);
-            CHECK(run(many, size, 4, straight) == best);
-            for (const char *name : names) {
-                CHECK(kernels::use(name));
-                if (name != names.back()) CHECK(run(many, size, 1, straight) == best);
-            }
+    const auto straight = [](AutoIndex &, Memory &) {};
+    const auto names = kernels::variants();
+    const auto check = [&](int64_t many, int64_t size) {
+        const End best = run(many, size, 1, straight);
+        CHECK(run(many, size, 4, straight) == best);
+        for (const char *name : names) {
+            CHECK(kernels::use(name));
+            if (name != names.back()) CHECK(run(many, size, 1, straight) == best);
         }
+    };
+    check(AutoIndex::MANY, 140);  // sign codes of 256 bits
+    check(3000, 40);              // of 128 bits, and regions
 }
 
 void test_bad_states_are_refused() {
@@ -447,8 +458,8 @@ void test_bad_states_are_refused() {
             refused++;
         }
     };
-    const std::vector<std::vector<int32_t> ListsState::*> fields = {&ListsState::places, &ListsState::next, &ListsState::owner,
-                                                                    &ListsState::head,   &ListsState::length};
+    const std::vector<std::vector<int32_t> ListsState::*> fields = {
+        &ListsState::places, &ListsState::next, &ListsState::owner, &ListsState::head, &ListsState::length};
     for (const auto field : fields) {
         for (const int32_t wrong : {INT32_MIN, -2, -1, 0, 7, 1 << 20, INT32_MAX})
             attempt([&](ListsState &state) { std::fill((state.*field).begin(), (state.*field).end(), wrong); });
@@ -458,7 +469,8 @@ void test_bad_states_are_refused() {
     for (int i = 0; i < 6; i++)
         for (const int32_t wrong : {INT32_MIN, -2, INT32_MAX}) attempt([&](ListsState &state) { state.counts[i] = wrong; });
     attempt([](ListsState &state) { state.counts.pop_back(); });
-    for (const double wrong : {-1.0, double(NAN), double(INFINITY)}) attempt([&](ListsState &state) { state.ranks[3] = wrong; });
+    for (const double wrong : {-1.0, double(NAN), double(INFINITY)})
+        attempt([&](ListsState &state) { state.ranks[3] = wrong; });
     attempt([](ListsState &state) { state.ranks.pop_back(); });
     attempt([](ListsState &state) { state.lists_to_read = 0; });
     attempt([](ListsState &state) { state.lists_to_read = int64_t{1} << 40; });
