@@ -26,47 +26,47 @@
 #include "lists_probe.h"
 #include "lists_store.h"
 
+// What samples of the queries have shown, see Lists::learn.
+struct Learned {
+    double cosines[REACH_BINS] = {}, recent[REACH_BINS] = {};  // required cosines, and those of the last few samples alone
+    double levels[LEVELS] = {};                                // levels that were needed
+    double share = 0;                                          // of all lists, that a search reads
+    int64_t reach = INITIAL_REACH, level = 0;  // how to search: up to this required cosine, in bins, or ALL; from this level
+    int64_t asked = 0;                         // queries of all updates so far
+
+    static constexpr int64_t INITIAL_REACH = 46;
+    Learned() { cosines[INITIAL_REACH - 1] = 4; }  // as if so much had been needed four times
+};
+
 // All that does not follow from the keys: for files and copies. At first, what it is of an index without keys.
 struct ListsState {
     enum Count { FREE_BLOCK, BLOCKS, LISTS, KEYS, REASSIGNED, DUE, COUNTS };
-    static constexpr int RANK_BINS = 80;  // of nprobe: four per doubling
 
     std::vector<int32_t> places;        // of each slot: block * BLOCK + row, or -1; slots past its end are in no list
     std::vector<int32_t> next, owner;   // of each block: see Chains
     std::vector<int32_t> head, length;  // of each list
     std::vector<int32_t> counts = {-1, 0, 0, 0, 0, 0};
-    std::vector<double> ranks = first_ranks();  // how often of late each nprobe was needed
-    int64_t lists_to_read = 16;                 // nprobe
-    int64_t asked = 0;                          // queries of all updates so far
-
-  private:
-    static std::vector<double> first_ranks() {
-        std::vector<double> ranks(RANK_BINS);
-        ranks[16] = 4;  // as if 16 lists had been needed four times
-        return ranks;
-    }
+    Learned learned;
 };
 
 // Threads: `find` may run beside `find`; all else runs alone.
 class Lists {
   public:
-    static constexpr int64_t HINTS = 2;        // lists that `find` leaves of each query
-    static constexpr int64_t ALL = INT32_MAX;  // as lists_to_read: reading all keys in order costs less
-    static constexpr int32_t MOST_DUE = 64;    // eighths of a key to reassign: when that many are due it is done
+    static constexpr int64_t HINTS = 3;      // what `find` leaves of each query: its two nearest lists, and k
+    static constexpr int32_t MOST_DUE = 64;  // eighths of a key to reassign: when that many are due it is done
 
     Lists(int64_t key_size, int64_t capacity, int64_t many);
 
-    // As Index::find; there must be keys. hints: the nearest lists of each query, (n, HINTS), or null.
+    // As Index::find; there must be keys. hints: (n, HINTS), or null.
     void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
               const Neighbours &) const;
 
-    // Searches some of the queries of an update again, in all keys, and counts the nprobe that each would have needed
-    // to find the nearest. Sets lists_to_read so that a share of target_recall finds it.
-    void learn(const Slots &, const Queries &, double target_recall, int threads);
+    // Searches some of the queries of an update again, in all keys, and sets reach and level so that a share of
+    // target_recall of such queries finds the nearest key. hints: as `find` left them, or null.
+    void learn(const Slots &, const Queries &, const int32_t *hints, double target_recall);
 
-    // Takes up the keys of n slots (distinct) as they are now. hints: lists, one of which is the nearest of every such
-    // key, or its own is: no others are compared, which costs the same in a memory of any size. n_hints = 0: compares
-    // all.
+    // Takes up the keys of n slots (distinct) as they are now. hints: of the n_hints queries that were written there or moved
+    // keys, or null. No lists are compared but theirs and the key's own, which costs the same in a memory of any size.
     void change(const Slots &, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints, int threads);
 
     // Makes all codes and centroids. Keys stay in the lists that they are in, if keep_places, and the others join one.
@@ -81,7 +81,7 @@ class Lists {
     static void check_state(const ListsState &, int64_t capacity);
 
     int64_t size() const { return store_.n_keys; }
-    int64_t lists_to_read() const { return lists_to_read_; }
+    const Learned &learned() const { return learned_; }
     const ListStore &store() const { return store_; }
 
   private:
@@ -90,6 +90,5 @@ class Lists {
     ListStore store_;
     // How far the search for keys to reassign has come; how many keys are due, in eighths.
     int32_t reassigned = 0, due = 0;
-    std::vector<double> ranks;
-    int64_t lists_to_read_, asked;
+    Learned learned_;
 };

@@ -17,12 +17,10 @@ constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
 constexpr int STEADY = 8, GROWTH = 16;
 static_assert(Lists::MOST_DUE == 2 * TILE * STEADY);  // two tiles at once, which scan centroids faster
 constexpr int FARTHEST = 4;                           // keys of each block that are candidates, the farthest first
-// A key finds its list with the nprobe of a query: of many keys, one that scanned fewer regions would miss its own kind
-// more often, and would itself be missed from then on.
-constexpr int64_t NPROBE = 64;
-constexpr int ROUNDS = 4;             // of 2-means at a split
-constexpr int64_t KEYS_AT_ONCE = 8;   // from which on a second thread pays
-constexpr int64_t MOST_HINTS = 1024;  // lists. Comparing with all centroids by sign codes costs less than with more hints.
+constexpr int ROUNDS = 4;                             // of 2-means at a split
+constexpr int64_t KEYS_AT_ONCE = 8;                   // from which on a second thread pays
+// Queries. Comparing with all centroids by sign codes costs less than with the lists of more.
+constexpr int64_t MOST_HINTS = 512;
 
 // Which keys go into the second list: 2-means, from two keys that are far from the centroid and from each other. No
 // side gets fewer than SHORTEST.
@@ -180,7 +178,8 @@ class Lists::Changes {
         std::fill(out, out + n, -1);
         if (store.n_lists == 0) return;
         for (int i = 0; i < n; i++) own[i].set_query(keys[first + i].code, keys[first + i].scale);
-        Probe::scan_centroids(store, own, n, 1, NPROBE);
+        // Of many keys, one that scanned few regions would miss its own kind more often, and would itself be missed from then on.
+        Probe::scan_centroids(store, own, n, store.are_many() ? 1 : 0);
         for (int i = 0; i < n; i++) {
             own[i].rank_lists(store, 1);
             out[i] = own[i].nearest[0].id;
@@ -292,7 +291,8 @@ class Lists::Changes {
 void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints,
                    int threads) {
     std::vector<int32_t> near;
-    if (n_hints <= MOST_HINTS) near.assign(hints, hints + n_hints);
+    if (n_hints <= MOST_HINTS)
+        for (int64_t i = 0; hints && i < n_hints; i++) near.insert(near.end(), hints + HINTS * i, hints + HINTS * i + 2);
     std::sort(near.begin(), near.end());
     near.erase(std::unique(near.begin(), near.end()), near.end());
     if (!near.empty() && (near.front() < 0 || near.back() >= store_.n_lists)) near.clear();

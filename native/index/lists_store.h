@@ -42,6 +42,11 @@ struct Batch {
     void copy(int64_t i, const CodedKey &);
 };
 
+// How close the keys of a list are to its centroid: their mean cosine with it, and the sine of that angle.
+struct Spread {
+    float cosine, sine;
+};
+
 // All sums are of integers: the same centroids follow from the same keys and places, whatever the order of events and
 // the CPU.
 class ListStore {
@@ -56,6 +61,7 @@ class ListStore {
     Array<int8_t> residuals;  // (places, width)
     Array<int32_t> sums;      // (lists, width): of the codes of a list, weighted by their scales
     Codes centroids;          // of each list: its mean key, scaled to length 1
+    Array<Spread> spreads;    // (lists,)
     std::optional<Regions> regions;
     int32_t n_lists = 0, n_keys = 0;
 

@@ -201,7 +201,7 @@ void check_lists(Memory &memory, const AutoIndex &index, int64_t many = AutoInde
 
 void read_everything(AutoIndex &index, Memory &memory) {
     ListsState state = index.export_state();
-    state.lists_to_read = 1'000'000;
+    state.learned.reach = REACH_BINS;
     index.restore(state);
     index.rebuild(memory.slots(), 1);
     CHECK(index.reads_lists());
@@ -345,19 +345,19 @@ void test_reaches_the_target_recall() {
         CHECK(index.reads_lists());
         for (int i = 0; i < 20; i++) update(memory, index, clustered(128, 32, centres));
         CHECK(recall_at_1(index, memory, clustered(300, 32, centres)) > 0.92);
-        CHECK(index.inspect_lists()->lists_to_read() < index.inspect_lists()->store().n_lists / 8);
+        CHECK(index.inspect_lists()->learned().share < 0.125);
     }
 }
 
 void test_exact_where_lists_do_not_pay() {
     Memory memory(16, 2000);
     AutoIndex index(16, 2000, 0.95, 500);
-    CHECK(index.hints() == 2 && AutoIndex(16, 500, 0.95, 500).hints() == 0);
+    CHECK(index.hints() == 3 && AutoIndex(16, 500, 0.95, 500).hints() == 0);
     index.rebuild(memory.slots(), 1);
     bool was_exact = false, was_read = false;
     for (int step = 0; step < 60; step++) {
         const Found found = update(memory, index, units(30, 16));
-        CHECK(index.reads_lists() == (memory.filled() > 500) || index.inspect_lists()->lists_to_read() == Lists::ALL);
+        CHECK(index.reads_lists() == (memory.filled() > 500) || index.inspect_lists()->learned().reach == ALL);
         (index.reads_lists() ? was_read : was_exact) = true;
         if (!index.reads_lists()) CHECK(recall_at_1(index, memory, units(20, 16)) == 1);
         if (step == 0) CHECK(found.hints[0] == -1);
@@ -382,11 +382,9 @@ struct End {
     Memory memory;
     ListsState state;
     bool operator==(const End &other) const {
-        const auto all = [](const ListsState &s) {
-            return std::tie(s.places, s.next, s.owner, s.head, s.length, s.counts, s.ranks);
-        };
+        const auto all = [](const ListsState &s) { return std::tie(s.places, s.next, s.owner, s.head, s.length, s.counts); };
         return found == other.found && memory.keys == other.memory.keys && all(state) == all(other.state) &&
-               state.lists_to_read == other.state.lists_to_read && state.asked == other.state.asked;
+               std::memcmp(&state.learned, &other.state.learned, sizeof(Learned)) == 0;
     }
 };
 
@@ -470,11 +468,13 @@ void test_bad_states_are_refused() {
         for (const int32_t wrong : {INT32_MIN, -2, INT32_MAX}) attempt([&](ListsState &state) { state.counts[i] = wrong; });
     attempt([](ListsState &state) { state.counts.pop_back(); });
     for (const double wrong : {-1.0, double(NAN), double(INFINITY)})
-        attempt([&](ListsState &state) { state.ranks[3] = wrong; });
-    attempt([](ListsState &state) { state.ranks.pop_back(); });
-    attempt([](ListsState &state) { state.lists_to_read = 0; });
-    attempt([](ListsState &state) { state.lists_to_read = int64_t{1} << 40; });
-    attempt([](ListsState &state) { state.asked = -1; });
+        attempt([&](ListsState &state) { state.learned.share = wrong; });
+    for (const double wrong : {-1.0, double(NAN), double(INFINITY)})
+        attempt([&](ListsState &state) { state.learned.cosines[3] = wrong; });
+    for (const int64_t wrong : {int64_t{-1}, int64_t{0}, int64_t{65}, int64_t{1} << 40})
+        attempt([&](ListsState &state) { state.learned.reach = wrong; });
+    for (const int64_t wrong : {-1, 8}) attempt([&](ListsState &state) { state.learned.level = wrong; });
+    attempt([](ListsState &state) { state.learned.asked = -1; });
     CHECK(refused >= tried - 1);  // a count of reassigned keys may be any
     CHECK(find(index, memory, queries, 10) == before);
     for (int i = 0; i < 500; i++)  // what is not refused is safe to use
