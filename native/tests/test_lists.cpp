@@ -207,8 +207,8 @@ void read_everything(AutoIndex &index, Memory &memory) {
     CHECK(index.reads_lists());
 }
 
-double recall_at_1(const AutoIndex &index, Memory &memory, const Vectors &queries) {
-    const Found found = find(index, memory, queries, 10);
+double recall_at_1(const AutoIndex &index, Memory &memory, const Vectors &queries, int64_t k = 1) {
+    const Found found = find(index, memory, queries, k);
     int64_t hits = 0;
     for (int64_t i = 0; i < found.n; i++) {
         float best = -2;
@@ -346,6 +346,21 @@ void test_reaches_the_target_recall() {
         for (int i = 0; i < 20; i++) update(memory, index, clustered(128, 32, centres));
         CHECK(recall_at_1(index, memory, clustered(300, 32, centres)) > 0.92);
         CHECK(index.inspect_lists()->learned().share < 0.125);
+    }
+}
+
+// Codes cannot tell such keys apart, so that all that could be the nearest have to be read.
+void test_finds_near_duplicates() {
+    for (const auto &[kinds, each] : {std::pair{50, 300}, std::pair{5, 3000}}) {
+        Memory memory(64, kinds * each);
+        AutoIndex index(64, kinds * each, 0.95, 8192);
+        const Vectors centres = units(kinds, 64);
+        fill(memory, index, clustered(kinds * each, 64, centres, 0.24f));  // 0.03 in each dimension
+        const Vectors stored(memory.keys.begin(), memory.keys.begin() + 300 * 64);
+        CHECK(recall_at_1(index, memory, stored) > 0.93);
+        for (int i = 0; i < 20; i++) update(memory, index, clustered(128, 64, centres, 0.24f));
+        CHECK(recall_at_1(index, memory, stored) > 0.93);
+        CHECK(recall_at_1(index, memory, clustered(300, 64, centres, 0.24f)) > 0.93);
     }
 }
 
@@ -513,6 +528,7 @@ int main() {
     test_newest_of_equal_keys_comes_first();
     test_all_keys_equal();
     test_reaches_the_target_recall();
+    test_finds_near_duplicates();
     test_exact_where_lists_do_not_pay();
     test_a_restored_run_goes_on_the_same();
     test_threads_and_variants_give_the_same();
