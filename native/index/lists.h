@@ -28,14 +28,21 @@
 
 // What samples of the queries have shown, see Lists::learn.
 struct Learned {
-    double cosines[REACH_BINS] = {}, recent[REACH_BINS] = {};  // required cosines, and those of the last few samples alone
-    double levels[LEVELS] = {};                                // levels that were needed
-    double share = 0;                                          // of all lists, that a search reads
-    int64_t reach = INITIAL_REACH, level = 0;  // how to search: up to this required cosine, in bins, or ALL; from this level
-    int64_t asked = 0;                         // queries of all updates so far
+    // How often each required cosine was needed, of the last few samples alone, and each level; with older samples for less.
+    std::vector<double> cosines = first_cosines(), recent = std::vector<double>(REACH_BINS),
+                        levels = std::vector<double>(LEVELS);
+    double share = 0;             // of all lists, that a search reads
+    int64_t reach = FIRST_REACH;  // how searches are to be done: up to which required cosine, in bins, or ALL
+    int64_t level = 0;            // and from which level on
+    int64_t asked = 0;            // queries of all updates so far
 
-    static constexpr int64_t INITIAL_REACH = 46;
-    Learned() { cosines[INITIAL_REACH - 1] = 4; }  // as if so much had been needed four times
+  private:
+    static constexpr int64_t FIRST_REACH = 46;
+    static std::vector<double> first_cosines() {
+        std::vector<double> cosines(REACH_BINS);
+        cosines[FIRST_REACH - 1] = 4;  // as if so much had been needed four times
+        return cosines;
+    }
 };
 
 // All that does not follow from the keys: for files and copies. At first, what it is of an index without keys.
@@ -47,6 +54,24 @@ struct ListsState {
     std::vector<int32_t> head, length;  // of each list
     std::vector<int32_t> counts = {-1, 0, 0, 0, 0, 0};
     Learned learned;
+
+    // Calls visit(name, field) for each field: a vector of int32_t or double, an int64_t or a double.
+    template <typename State, typename Visit>
+    static void each_field(State &state, const Visit &visit) {
+        visit("places", state.places);
+        visit("next", state.next);
+        visit("owner", state.owner);
+        visit("head", state.head);
+        visit("length", state.length);
+        visit("counts", state.counts);
+        visit("cosines", state.learned.cosines);
+        visit("recent", state.learned.recent);
+        visit("levels", state.learned.levels);
+        visit("share", state.learned.share);
+        visit("reach", state.learned.reach);
+        visit("level", state.learned.level);
+        visit("asked", state.learned.asked);
+    }
 };
 
 // Threads: `find` may run beside `find`; all else runs alone.

@@ -1,6 +1,8 @@
 // How far searches have to go, learned from some of the queries of updates.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "lists.h"
 
@@ -19,41 +21,38 @@ constexpr int MOST_LEAST = REACH_BINS / 2;
 // Share of all lists. A search that would read more reads all keys in order; from TOO_MANY on, until it would be less than FEW.
 constexpr double TOO_MANY = 0.5, FEW = 0.25;
 
-double sum(const double *counted, int from, int bins) {
-    double seen = 0;
-    for (int bin = from; bin < bins; bin++) seen += counted[bin];
-    return seen;
-}
+using Counts = std::vector<double>;
+
+double sum(const Counts &counts, int64_t from = 0) { return std::accumulate(counts.begin() + from, counts.end(), 0.0); }
 
 // The bin up to which there is this share of what was counted, or the number of bins.
-int quantile(const double *counted, int bins, double share) {
-    const double seen = sum(counted, 0, bins);
+int quantile(const Counts &counts, double share) {
+    const double enough = (share - 1e-9) * sum(counts);
     double so_far = 0;
-    int bin = 0;
-    while (bin < bins && (so_far += counted[bin]) < (share - 1e-9) * seen) bin++;
-    return bin;
+    size_t bin = 0;
+    while (bin < counts.size() && (so_far += counts[bin]) < enough) bin++;
+    return static_cast<int>(bin);
 }
 
-void count(double *counted, int bins, double memory, int bin) {
-    for (int i = 0; i < bins; i++) counted[i] *= 1 - 1 / memory;
-    counted[bin] += 1;
+void count(Counts &counts, double memory, int bin) {
+    for (double &each : counts) each *= 1 - 1 / memory;
+    counts[bin] += 1;
 }
 
 int bin_of(float cosine) { return static_cast<int>(std::min(cosine / BIN_WIDTH, REACH_BINS - 1.0f)); }
 
 // At most half of the nearest keys that are missed are so for starting at too low a level.
 int level_for(const Learned &learned, double target_recall) {
-    return quantile(learned.levels, LEVELS, 1 - (1 - target_recall) / 2);
+    return std::min(quantile(learned.levels, 1 - (1 - target_recall) / 2), LEVELS - 1);
 }
 
 // In bins: as far as was enough for a share of target_recall of the samples, plus those that are missed at this level, and two
 // standard deviations of what so many samples tell of the true share; and as far as was enough for somewhat more of the recent.
 int reach_for(const Learned &learned, double target_recall, int64_t key_size) {
-    const double missed =
-        sum(learned.levels, level_for(learned, target_recall) + 1, LEVELS) / std::max(sum(learned.levels, 0, LEVELS), 1.0);
-    const double doubt = 2 * std::sqrt(target_recall * (1 - target_recall) / sum(learned.cosines, 0, REACH_BINS));
-    const int all = quantile(learned.cosines, REACH_BINS, std::min(target_recall + missed + doubt, 1.0));
-    const int recent = quantile(learned.recent, REACH_BINS, target_recall + 0.4 * (1 - target_recall));
+    const double missed = sum(learned.levels, level_for(learned, target_recall) + 1) / std::max(sum(learned.levels), 1.0);
+    const double doubt = 2 * std::sqrt(target_recall * (1 - target_recall) / sum(learned.cosines));
+    const int all = quantile(learned.cosines, std::min(target_recall + missed + doubt, 1.0));
+    const int recent = quantile(learned.recent, target_recall + 0.4 * (1 - target_recall));
     const int least = bin_of(LEAST_REACH / std::sqrt(static_cast<float>(key_size)));
     return std::max({all, recent, std::min(least, MOST_LEAST)}) + 1;
 }
@@ -74,9 +73,9 @@ void Lists::learn(const Slots &memory, const Queries &queries, const int32_t *hi
         const int reach = reach_for(learned_, target_recall, memory.key_size);
         const auto sample = probe.sample(store_, memory, k, level_for(learned_, target_recall), reach);
         if (!sample.exists) continue;
-        count(learned_.cosines, REACH_BINS, MEMORY, bin_of(sample.cosine));
-        count(learned_.recent, REACH_BINS, RECENT, bin_of(sample.cosine));
-        count(learned_.levels, LEVELS, MEMORY, sample.level);
+        count(learned_.cosines, MEMORY, bin_of(sample.cosine));
+        count(learned_.recent, RECENT, bin_of(sample.cosine));
+        count(learned_.levels, MEMORY, sample.level);
         learned_.share += (sample.share - learned_.share) / RECENT;
     }
     const int reach = reach_for(learned_, target_recall, memory.key_size);

@@ -1,6 +1,5 @@
 // The state of lists in files and copies.
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -64,11 +63,11 @@ void Lists::check_state(const ListsState &state, int64_t capacity) {
     require(learned.asked >= 0 && learned.reach >= 1 && (learned.reach <= REACH_BINS || learned.reach == ALL) &&
                 learned.level >= 0 && learned.level < LEVELS,
             "the extent of a search is out of range");
-    const auto counted = [](const auto &bins) {
-        return std::all_of(std::begin(bins), std::end(bins), [](double count) { return count >= 0 && count <= 1e9; });
+    const auto counted = [&](const std::vector<double> &counts, int64_t bins) {
+        return is(counts, bins) && std::all_of(counts.begin(), counts.end(), [](double n) { return n >= 0 && n <= 1e9; });
     };
-    require(counted(learned.cosines) && counted(learned.recent) && counted(learned.levels) && learned.share >= 0 &&
-                learned.share <= 1,
+    require(counted(learned.cosines, REACH_BINS) && counted(learned.recent, REACH_BINS) && counted(learned.levels, LEVELS) &&
+                learned.share >= 0 && learned.share <= 1,
             "what was learned is out of range");
 
     std::vector<int32_t> rows_in(blocks, -1);  // filled rows of each block; -1 while it has not been met

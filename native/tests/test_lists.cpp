@@ -397,9 +397,15 @@ struct End {
     Memory memory;
     ListsState state;
     bool operator==(const End &other) const {
-        const auto all = [](const ListsState &s) { return std::tie(s.places, s.next, s.owner, s.head, s.length, s.counts); };
-        return found == other.found && memory.keys == other.memory.keys && all(state) == all(other.state) &&
-               std::memcmp(&state.learned, &other.state.learned, sizeof(Learned)) == 0;
+        std::vector<double> all[2];
+        for (int i = 0; i < 2; i++)
+            ListsState::each_field(i ? other.state : state, [&](const char *, const auto &field) {
+                if constexpr (std::is_arithmetic_v<std::decay_t<decltype(field)>>)
+                    all[i].push_back(static_cast<double>(field));
+                else
+                    all[i].insert(all[i].end(), field.begin(), field.end());
+            });
+        return found == other.found && memory.keys == other.memory.keys && all[0] == all[1];
     }
 };
 
