@@ -265,28 +265,16 @@ nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor 
 
 // ---- the state of lists ----
 
-template <typename State, typename Visit>
-void each_field(State &state, const Visit &visit) {
-    visit("places", state.places);
-    visit("next", state.next);
-    visit("owner", state.owner);
-    visit("head", state.head);
-    visit("length", state.length);
-    visit("counts", state.counts);
-    visit("ranks", state.ranks);
-    visit("lists_to_read", state.lists_to_read);
-    visit("asked", state.asked);
-}
-
 nb::dict export_lists(const AutoIndex &index) {
     nb::dict tensors;
     ListsState state = index.export_state();
-    each_field(state, [&](const char *name, auto &numbers) {
-        if constexpr (std::is_same_v<decltype(numbers), int64_t &>) {
-            tensors[name] = tensor_of(std::vector<int64_t>{numbers}, {});
+    ListsState::each_field(state, [&](const char *name, auto &field) {
+        using Field = std::remove_reference_t<decltype(field)>;
+        if constexpr (std::is_arithmetic_v<Field>) {
+            tensors[name] = tensor_of(std::vector<Field>{field}, {});
         } else {
-            const auto n = static_cast<int64_t>(numbers.size());
-            tensors[name] = tensor_of(std::move(numbers), {n});
+            const auto n = static_cast<int64_t>(field.size());
+            tensors[name] = tensor_of(std::move(field), {n});
         }
     });
     return tensors;
@@ -294,14 +282,15 @@ nb::dict export_lists(const AutoIndex &index) {
 
 void restore_lists(AutoIndex &index, nb::dict tensors) {
     ListsState state;
-    each_field(state, [&](const char *name, auto &numbers) {
+    ListsState::each_field(state, [&](const char *name, auto &field) {
+        using Field = std::remove_reference_t<decltype(field)>;
         const auto tensor = nb::cast<Tensor>(tensors[name]);
-        if constexpr (std::is_same_v<decltype(numbers), int64_t &>) {
-            numbers = *tensor.numbers<int64_t>(1);
+        if constexpr (std::is_arithmetic_v<Field>) {
+            field = *tensor.numbers<Field>(1);
         } else {
             int64_t n;
-            const auto *from = tensor.rows<typename std::remove_reference_t<decltype(numbers)>::value_type>(1, n);
-            numbers.assign(from, from + n);
+            const auto *from = tensor.rows<typename Field::value_type>(1, n);
+            field.assign(from, from + n);
         }
     });
     index.restore(state);
