@@ -9,11 +9,6 @@
 // On each function instead of -mavx2 on the file: functions of the standard library that are compiled here must run on any
 // CPU, since the linker may take them for the other files too.
 #define AVX2 __attribute__((target("avx2")))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
 // Keeps a vector in one register. Left to itself the compiler copies the sums around and loads queries twice, which
 // makes the loop slower by a fifth.
 #define KEEP(vector) __asm__("" : "+x"(vector))
