@@ -1,4 +1,7 @@
-"""What differs between the versions of rarecall that are compared: nothing else in `benchmarks` knows of it."""
+"""All that differs between the versions of rarecall that are compared; the rest of `benchmarks` runs on each of them.
+
+Memories are of type Any here, since no version has the attributes of the other.
+"""
 
 from __future__ import annotations
 
@@ -7,62 +10,59 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rarecall import Memory, Search
+from rarecall import Memory
 
-CHUNK = 20_000  # keys that are taken in at once
+CHUNK = 20_000  # keys that are written at once
+NEW = hasattr(Memory, "write")
 
 
-def make_memory(
-    key_size: int, capacity: int, k: int = 256, search: str | Search = "exact", target_recall: float | None = None
-) -> Any:
+def make_memory(key_size: int, capacity: int, k: int, search: str = "exact", target_recall: float | None = None) -> Any:
     """Return an empty memory."""
-    if target_recall is None:
-        return Memory(key_size, capacity, k=k, search=search)
-    name = "target_recall" if hasattr(Memory, "write") else "recall"
-    arguments: dict[str, Any] = {"k": k, "search": search, name: target_recall}
-    return Memory(key_size, capacity, **arguments)
-
-
-def times(memory: Any) -> Tensor:
-    """(capacity,) int64: the update that last touched each slot."""
-    return memory.times if hasattr(memory, "times") else memory.clock.touched
-
-
-def touched(memory: Any) -> Tensor:
-    """(n,) int64: the slots of the last update."""
-    now = memory.now if hasattr(memory, "now") else memory.clock.now
-    return (times(memory) == now).nonzero().squeeze(1)
+    settings: dict[str, Any] = {"k": k, "search": search}
+    if target_recall is not None:
+        settings["target_recall" if NEW else "recall"] = target_recall
+    return Memory(key_size, capacity, **settings)
 
 
 @torch.no_grad()
-def fill(memory: Any, keys: Tensor, values: Tensor, written: Tensor | None = None) -> None:
+def fill(memory: Any, keys: Tensor, values: Tensor, times: Tensor) -> None:
     """Write one key to each slot of an empty memory, from slot 0 on.
 
     Args:
+        memory: with room for all of them.
         keys: (n, key_size) normalised.
         values: (n,) int64.
-        written: (n,) int64, the update that is said to have written each; all the same one by default.
+        times: (n,) int64, the update that is to have written each.
     """
-    size = len(keys)
-    written = torch.zeros(size, dtype=torch.int64) if written is None else written
-    sources = torch.arange(size)
-    if hasattr(memory, "write"):
-        for rows in sources.split(CHUNK):
+    size, now = len(keys), int(times.max()) + 1
+    slots = torch.arange(size)
+    if NEW:
+        for rows in slots.split(CHUNK):
             memory.write(keys[rows], values[rows], rows)
-        memory.times[:size] = written
-        memory.now.fill_(int(written.max()) + 1)
+        memory.times[:size] = times
+        memory.now.fill_(now)
         return
     memory.keys[:size] = keys
-    memory.sources[:size] = sources
-    memory.clock.touched[:size] = written
-    memory.clock.now.fill_(int(written.max()) + 1)
+    memory.sources[:size] = slots
+    memory.clock.touched[:size] = times
+    memory.clock.now.fill_(now)
     memory.clock.rebuild()
-    for rows in sources.split(CHUNK):
+    for rows in slots.split(CHUNK):
         memory.values[rows] = values[rows]  # until now they were empty
         memory.search.changed(memory, rows)
 
 
-def effort(memory: Any) -> int | None:
+def last_touched(memory: Any) -> Tensor:
+    """(capacity,) int64: the number of the update that last touched each slot, -1 in an empty one."""
+    return memory.times if NEW else memory.clock.touched
+
+
+def updates(memory: Any) -> int:
+    """The number of the last update."""
+    return int(memory.now if NEW else memory.clock.now)
+
+
+def lists_read(memory: Any) -> int | None:
     """How many lists a query reads; None where the search does not tell, or reads all keys."""
     probes = getattr(memory.search, "probes", None)
     return probes if isinstance(probes, int) and probes < 2**31 - 1 else None

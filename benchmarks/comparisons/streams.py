@@ -2,7 +2,8 @@
 
 A query counts as answered if the first slot recalled is as similar as the best of all (to 1e-5): any of several equal
 keys will do. Asked are the stream's own next examples, by the very recall that teaches them, and stored keys once
-more. The truth is a product with all keys, on a sample of both kinds in each window.
+more. The truth is a product with all keys, for a sample of both kinds in each window. By default 16 examples are one
+update, so that a window has 625 updates in which the search can learn: `--batches 1` gives it 10,000.
 """
 
 from __future__ import annotations
@@ -37,10 +38,9 @@ COLUMNS = {
 }
 WANTED = 0.95
 WINDOW = 10_000  # examples
-BATCH = 16  # examples of an update
-SAMPLED = 20  # every so many updates a batch of next examples and one of stored keys is judged
+SAMPLED = 10  # of so many batches of next examples one is judged, with as many stored keys: 1,000 of each in a window
 TIMED = 50  # batches that tell the time against exact search
-KEY_SIZES, KS = (32, 128), (1, 16, 256)
+DEFAULTS = {"key_sizes": (32, 128), "ks": (1, 16, 256), "batches": (16,), "threads": 1}
 
 
 @dataclass
@@ -51,38 +51,40 @@ class Stream:
         capacity: slots of the memory.
         queries: (n, key_size) normalised.
         values: (n,) int64.
-        forgets: the values that are forgotten before an example of this number is taught.
+        forget_at: before the example of this number
+        forget: these values are forgotten, (m,) int64.
     """
 
     capacity: int
     queries: Tensor
     values: Tensor
-    forgets: dict[int, Tensor] = field(default_factory=dict)
+    forget_at: int = -1
+    forget: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
-    """One row for each stream, key size and k."""
-    for name, key_size, k in product(STREAMS, KEY_SIZES, KS):
+    """One row for each stream, key size, k and batch."""
+    for name, key_size, k, batch in product(STREAMS, settings.key_sizes, settings.ks, settings.batches):
         stream = STREAMS[name](key_size, torch.Generator().manual_seed(settings.seed))
         memory = versions.make_memory(key_size, stream.capacity, k, "auto", WANTED)
         windows = [Window() for _ in range(math.ceil(len(stream.queries) / WINDOW))]
-        teach(memory, stream, windows, progress)
-        summary = {
-            f"{prefix}{part}": reduce([getattr(window, kind).share for window in windows])
-            for kind, prefix in (("next", ""), ("stored", "stored_"))
-            for part, reduce in (("worst", min), ("mean", statistics.mean))
-        }
-        whole = windows[:-1] if len(stream.queries) % WINDOW else windows
+        teach(memory, stream, batch, windows, progress)
+        nexts, storeds = ([getattr(window, kind).share for window in windows] for kind in ("next", "stored"))
         yield {
             "stream": name,
             "key_size": key_size,
             "k": k,
             "size": len(memory),
-            **summary,
-            "error": math.sqrt(WANTED * (1 - WANTED) / min(window.next.asked for window in whole)),
-            "time": time_against_exact(memory, stream.queries),
-            "lists": versions.effort(memory) or "all",
-            "windows": [{"next": window.next.share, "stored": window.stored.share} for window in windows],
+            "batch": batch,
+            "worst": min(nexts),
+            "mean": statistics.mean(nexts),
+            "stored_worst": min(storeds),
+            "stored_mean": statistics.mean(storeds),
+            "error": math.sqrt(WANTED * (1 - WANTED) / windows[0].next.asked),
+            "time": time_against_exact(memory, stream.queries, batch),
+            "lists": versions.lists_read(memory) or "all",
+            "windows": nexts,
+            "stored_windows": storeds,
         }
 
 
@@ -115,19 +117,19 @@ class Window:
 
 
 @torch.no_grad()
-def teach(memory: Any, stream: Stream, windows: list[Window], progress: Any) -> None:
-    """Teach the whole stream, and judge every SAMPLED-th batch of it before it is taught."""
+def teach(memory: Any, stream: Stream, batch: int, windows: list[Window], progress: Any) -> None:
+    """Teach the whole stream, and judge one in SAMPLED batches of it before it is taught."""
     chance = torch.Generator().manual_seed(1)
     torch.manual_seed(1)
-    for first in range(0, len(stream.queries), BATCH):
-        if first in stream.forgets:
-            memory.forget(value=stream.forgets[first])
-        query, value = (each[first : first + BATCH] for each in (stream.queries, stream.values))
-        judged = first // BATCH % SAMPLED == SAMPLED - 1
+    for first in range(0, len(stream.queries), batch):
+        if first <= stream.forget_at < first + batch:
+            memory.forget(value=stream.forget)
+        query, value = (each[first : first + batch] for each in (stream.queries, stream.values))
+        judged = first // batch % SAMPLED == SAMPLED - 1
         window = windows[first // WINDOW]
         if judged:
             filled = (memory.values[: memory.used] >= 0).nonzero()[:, 0]
-            stored = memory.keys[filled[torch.randint(len(filled), (BATCH,), generator=chance)]]
+            stored = memory.keys[filled[torch.randint(len(filled), (len(query),), generator=chance)]]
             window.stored.add(memory, stored, memory(stored).slots[:, 0])
         # The last recall before the update is the stream's own: from it the search learns how much to read.
         recall = memory(query)
@@ -138,13 +140,13 @@ def teach(memory: Any, stream: Stream, windows: list[Window], progress: Any) -> 
 
 
 @torch.no_grad()
-def time_against_exact(memory: Any, queries: Tensor) -> float:
+def time_against_exact(memory: Any, queries: Tensor, batch: int) -> float:
     """Time of a recall over that of an exact one, in a memory with the same keys."""
     filled = (memory.values >= 0).nonzero()[:, 0]
     exact = versions.make_memory(memory.key_size, len(filled), memory.k)
-    versions.fill(exact, memory.keys[filled], memory.values[filled])
+    versions.fill(exact, memory.keys[filled], memory.values[filled], versions.last_touched(memory)[filled])
     watch = Stopwatch(warmup=2)
-    for query in queries[-TIMED * BATCH :].split(BATCH):
+    for query in queries[-TIMED * batch :].split(batch):
         with watch.time("exact"):
             exact(query)
         with watch.time("auto"):
@@ -155,7 +157,7 @@ def time_against_exact(memory: Any, queries: Tensor) -> float:
 def steps(settings: Settings) -> int:
     """How many steps of progress a run has: examples."""
     lengths = (len(make(2, torch.Generator()).queries) for make in STREAMS.values())
-    return sum(lengths) * len(KEY_SIZES) * len(KS)
+    return sum(lengths) * len(settings.key_sizes) * len(settings.ks) * len(settings.batches)
 
 
 # How the streams are drawn. Where every example has a value of its own, every one is written to a slot; with LABELS
@@ -195,6 +197,12 @@ def in_order(key_size: int, generator: torch.Generator) -> Stream:
     kinds = torch.arange(40_000) // 100
     queries = around(sphere(400, key_size, generator)[kinds], 0.8, generator)
     return Stream(40_000, queries, torch.arange(40_000))
+
+
+def along_a_line(key_size: int, generator: torch.Generator) -> Stream:
+    """One cloud, in the order of its widest direction: every query is at the edge of what is stored."""
+    cloud = normalize(torch.randn(40_000, key_size, generator=generator) * torch.linspace(1, 0, key_size) ** 2)
+    return Stream(40_000, cloud[cloud[:, 0].argsort()], torch.arange(40_000))
 
 
 def alternate(key_size: int, generator: torch.Generator) -> Stream:
@@ -248,14 +256,15 @@ def forget(whole_kinds: bool) -> Callable[[int, torch.Generator], Stream]:
         kinds = pick(0, 500, 50_000, generator)
         queries = around(sphere(500, key_size, generator)[kinds], 0.8, generator)
         gone = kinds % 2 == 0 if whole_kinds else torch.rand(50_000, generator=generator) < 0.5
-        return Stream(40_000, queries, torch.arange(50_000), {30_000 // BATCH * BATCH: gone[:30_000].nonzero()[:, 0]})
+        return Stream(40_000, queries, torch.arange(50_000), 30_000, gone[:30_000].nonzero()[:, 0])
 
     return draw
 
 
 STREAMS: dict[str, Callable[[int, torch.Generator], Stream]] = {
     "drift": drift,
-    "sorted": in_order,
+    "sorted by kind": in_order,
+    "sorted along a line": along_a_line,
     "alternate": alternate,
     "near-duplicates 50 x 300, norm": near_duplicates(50, per_component=False),
     "near-duplicates 50 x 300, component": near_duplicates(50, per_component=True),
