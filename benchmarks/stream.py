@@ -38,8 +38,7 @@ def settle(memory: Any, queries: Tensor, targets: Tensor) -> None:
     Every key is taken up by the search once more, in no order: those that came first found few lists, which have long
     been cut in two since. Then the search finds out how much to read, from a stream of queries.
     """
-    for slots in torch.randperm(memory.capacity, generator=torch.Generator().manual_seed(1)).split(4096):
-        memory.search.changed(memory, slots)
+    versions.take_up_again(memory)
     for query, target in zip(queries[:SETTLING].split(128), targets[:SETTLING].split(128), strict=True):
         memory.update(memory(query), target)
 

@@ -39,8 +39,7 @@ def fill(memory: Any, keys: Tensor, values: Tensor, times: Tensor) -> None:
     if NEW:
         for rows in slots.split(CHUNK):
             memory.write(keys[rows], values[rows], rows)
-        memory.times[:size] = times
-        memory.now.fill_(now)
+        _set_times(memory, torch.cat([times, memory.times[size:]]), now)
         return
     memory.keys[:size] = keys
     memory.sources[:size] = slots
@@ -50,6 +49,28 @@ def fill(memory: Any, keys: Tensor, values: Tensor, times: Tensor) -> None:
     for rows in slots.split(CHUNK):
         memory.values[rows] = values[rows]  # until now they were empty
         memory.search.changed(memory, rows)
+
+
+@torch.no_grad()
+def take_up_again(memory: Any) -> None:
+    """Have the search take up every key of a full memory once more, in no order of the slots."""
+    chunks = torch.randperm(memory.capacity, generator=torch.Generator().manual_seed(1)).split(CHUNK // 4)
+    if not NEW:
+        for slots in chunks:
+            memory.search.changed(memory, slots)
+        return
+    times, now = memory.times.clone(), int(memory.now)
+    for slots in chunks:
+        slots = slots.sort().values  # the order in which empty slots are written
+        held = [each[slots] for each in (memory.keys, memory.values, memory.sources, memory.counts)]
+        memory.forget(slots=slots)
+        memory.write(*held)
+    _set_times(memory, times, now)
+
+
+def _set_times(memory: Any, times: Tensor, now: int) -> None:
+    """Edit when slots were touched; as part of a whole state, since an edit by hand has the search begin anew."""
+    memory.load_state_dict(memory.state_dict() | {"times": times, "now": torch.tensor(now)})
 
 
 def last_touched(memory: Any) -> Tensor:
@@ -64,5 +85,6 @@ def updates(memory: Any) -> int:
 
 def lists_read(memory: Any) -> int | None:
     """How many lists a query reads; None where the search does not tell, or reads all keys."""
-    probes = getattr(memory.search, "probes", None)
-    return probes if isinstance(probes, int) and probes < 2**31 - 1 else None
+    state = memory.search.state_dict()
+    probes = int(state.get("lists_to_read", 0))
+    return probes if 0 < probes < 2**31 - 1 else None
