@@ -14,7 +14,7 @@ endif
 demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
 ifneq ($(wildcard $(RARECALL_DATA)/omniglot/*.zip),)
-	$(BIN)/rarecall omniglot demo --out omniglot-demo.png
+	$(BIN)/python -m experiments.omniglot demo --out omniglot-demo.png
 endif
 
 test: setup lint

@@ -1,185 +1,130 @@
-# A tensor must be contiguous, on the CPU, and of the type and length that are expected, else it raises. `_Fields` are
-# those of a struct of native/*.h, in order, packed; see `native.packed`.
+# The C++ extension. Tensors must be contiguous, on the CPU, and of the type and length that are expected, else it raises.
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias, final
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
-from torch import Generator, Tensor
-from typing_extensions import Buffer
+from torch import Tensor
 
-_Fields: TypeAlias = bytes
+_Buffers: TypeAlias = Mapping[str, Tensor | None]  # those of a memory: keys, values, sources, counts, times, now
 
-@final
-class Found(Buffer):
-    """What queries found, see native/found.h; its tensors share its memory."""
+class Found:
+    """What queries found, see native/memory/recall.h; its tensors share its memory."""
 
     @property
-    def query(self) -> Tensor:
-        """(n, key_size), normalised."""
+    def query(self) -> Tensor: ...
     @property
-    def inverse_lengths(self) -> Tensor:
-        """(n,), by what each query was multiplied."""
+    def inverse_lengths(self) -> Tensor: ...
     @property
-    def slots(self) -> Tensor:
-        """(n, k) int64."""
+    def slots(self) -> Tensor: ...
     @property
-    def similarities(self) -> Tensor:
-        """(n, k)."""
+    def similarities(self) -> Tensor: ...
     @property
-    def values(self) -> Tensor:
-        """(n, k) int64."""
+    def values(self) -> Tensor: ...
     @property
-    def weights(self) -> Tensor:
-        """(n, k)."""
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def weights(self) -> Tensor: ...
 
-@final
-class Slots:
-    """The tensors of a memory's slots, see native/held_slots.h."""
+class Book:
+    """What follows from values and times, see native/memory/book.h."""
 
-    def __new__(cls, key_size: int, keys: Tensor, values: Tensor, sources: Tensor, /) -> Slots: ...
     @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and sources."""
+    def used(self) -> int: ...
     @property
-    def version(self) -> int:
-        """How often torch wrote to them, by hand or not, when they were asked last.
+    def filled(self) -> int: ...
+    def rebuild(self, buffers: _Buffers, /) -> None: ...
 
-        What was made in inference mode does not count.
-        """
-    def current(self, buffers: Mapping[str, Tensor | None], /) -> bool:
-        """Whether these are the buffers of that module, whose version is then known anew."""
-    def asked_by(self, buffers: Mapping[str, Tensor | None], query: Tensor, /) -> bool:
-        """The same, and whether a query is (n, key_size) float32, contiguous, on the CPU."""
-    def take(self, buffers: Mapping[str, Tensor | None], ids: Tensor, shape: Sequence[int], at_least: int, /) -> bool:
-        """The same, and whether ids are int64, one for each query of a shape, and none less than a number."""
-    @property
-    def chained(self) -> bool:
-        """Whether there are chains of the slots as they were when they were asked last; see `newest.chained`."""
-    def chain(self, bits: int, heads: Tensor, following: Tensor, previous: Tensor, slots: Tensor, /) -> None:
-        """Makes them, of slots in the order in which they were touched."""
-    def unchain(self, slots: Tensor, /) -> None:
-        """Takes slots out of them, before they are emptied."""
-    def follow(self) -> None:
-        """They are of the slots as they were when they were asked last."""
+class Index:
+    """What finds neighbours, see native/index/index.h."""
 
-# Queries, slots, similarities and values of a recall, one row a query, and what each query excludes.
-_Rows: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
+    def rebuild(self, book: Book, buffers: _Buffers, threads: int, /) -> None: ...
+
+class ExactIndex(Index):
+    """See native/index/exact.h."""
+
+    def __init__(self, key_size: int, capacity: int, /) -> None: ...
+
+class AutoIndex(Index):
+    """See native/index/auto.h."""
+
+    def __init__(self, key_size: int, capacity: int, target_recall: float, small: int, many: int) -> None: ...
+    @property
+    def reads_lists(self) -> bool: ...
+    def export_state(self) -> dict[str, Tensor]: ...
+    def restore(self, tensors: Mapping[str, Tensor], /) -> None: ...
 
 def variants() -> list[str]: ...
 def use_variant(name: str, /) -> None: ...
-def copy_keys(copy: _Fields, memory: Slots, used: int, slots: Tensor | None, threads: int, /) -> None: ...
-def find(
-    copy: _Fields,
-    memory: Slots,
-    used: int,
-    k: int,
-    queries: Tensor,
+def stamp(buffers: _Buffers, names: tuple[str, ...], /) -> int: ...
+def ask(query: Tensor, exclude: Tensor | None, key_size: int, k: int, hints: int = 0) -> Found: ...
+def recall(
+    book: Book,
+    buffers: _Buffers,
+    index: Index,
+    query: Tensor,
     exclude: Tensor | None,
+    k: int,
+    inverse_temperature: float,
     threads: int,
-    found: Tensor,
-    scores: Tensor,
-    /,
+) -> Found: ...
+def rank(
+    book: Book, buffers: _Buffers, found: Found, candidates: Tensor, inverse_temperature: float, threads: int, /
 ) -> None: ...
-def ask(key_size: int, k: int, queries: Tensor, exclude: Tensor | None, /) -> Found: ...
-def recall(memory: Slots, found: Found, m: int, slots: Tensor, inverse_temperature: float, threads: int, /) -> None: ...
-def recall_gradient(
+def found_of(
+    units: Tensor,
+    inverse_lengths: Tensor,
+    slots: Tensor,
+    similarities: Tensor,
+    values: Tensor,
+    weights: Tensor,
+    exclude: Tensor | None,
     key_size: int,
+    k: int,
+) -> Found: ...
+def recall_gradient(
     keys: Tensor,
     changed: Tensor,
     before: Tensor,
-    units: Tensor,
-    k: int,
-    slots: Tensor,
-    weights: Tensor,
-    inverse_lengths: Tensor,
+    found: Found,
     of_units: Tensor | None,
     of_similarities: Tensor | None,
     of_weights: Tensor | None,
     inverse_temperature: float,
     threads: int,
-    of_queries: Tensor,
-    /,
-) -> None: ...
-def margin_loss(
-    memory: Slots,
-    k: int,
-    recall: Found | _Rows,
-    targets: Tensor,
+) -> Tensor: ...
+def loss(
+    book: Book,
+    buffers: _Buffers,
+    found: Found,
+    target: Tensor,
     mask: Tensor | None,
     margin: float,
-    columns: Tensor | None,
-    slopes: Tensor | None,
-    positives: Tensor | None,
-    /,
-) -> tuple[Tensor, int, int]: ...
-def quick_loss(
-    slots: Slots,
-    k: int,
-    found: Found,
-    buffers: Mapping[str, Tensor | None],
-    shape: Sequence[int],
-    target: Tensor,
-    margin: float,
-    /,
-) -> Tensor | None: ...
-def margin_gradient(
-    k: int,
-    key_size: int,
-    columns: Tensor,
-    slopes: Tensor,
-    positives: Tensor,
-    by: float,
-    similarities: Tensor,
-    queries: Tensor | None,
-    /,
-) -> None: ...
-def newest(slots: Slots, targets: Tensor, exclude: Tensor | None, found: Tensor, /) -> None: ...
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor | None]: ...
 def update(
-    memory: Slots,
-    clock: _Fields,
-    k: int,
-    recall: Found | _Rows,
-    targets: Tensor,
-    sources: Tensor | None,
-    age_noise: float,
-    generator: Generator | None,
-    touched: Tensor,
-    before: Tensor | None,
-    /,
-) -> tuple[int, int, int, bool]: ...
-def quick_update(
-    slots: Slots,
-    clock: _Fields,
-    k: int,
+    book: Book,
+    buffers: _Buffers,
+    index: Index | None,
     found: Found,
-    buffers: Mapping[str, Tensor | None],
-    shape: Sequence[int],
     target: Tensor,
+    source: Tensor | None,
+    mask: Tensor | None,
     age_noise: float,
-    generator: Generator | None,
-    /,
+    draw: Callable[[], Tensor],
+    keep: bool,
+    threads: int,
+) -> tuple[Tensor, Tensor | None]: ...
+def write(
+    book: Book,
+    buffers: _Buffers,
+    index: Index | None,
+    keys: Tensor,
+    values: Tensor,
+    source: Tensor | None,
+    count: Tensor | None,
+    age_noise: float,
+    draw: Callable[[], Tensor],
+    keep: bool,
+    threads: int,
+) -> tuple[Tensor, Tensor | None]: ...
+def erase(
+    book: Book, buffers: _Buffers, index: Index | None, slots: Tensor, keep: bool, threads: int
 ) -> Tensor | None: ...
-def lists_change(
-    lists: _Fields,
-    slots: Tensor,
-    near: int,
-    last: Found | None,
-    recall: float,
-    threads: int,
-    /,
-) -> tuple[int, int]: ...
-def lists_restore(lists: _Fields, threads: int, /) -> None: ...
-def lists_recall(
-    lists: _Fields,
-    k: int,
-    queries: Tensor,
-    exclude: Tensor | None,
-    probes: int,
-    inverse_temperature: float,
-    threads: int,
-    near: int,
-    /,
-) -> Found: ...
-def lists_valid(lists: _Fields, /) -> bool: ...
-def large_pages(address: int, bytes: int, there: bool, /) -> None: ...

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rarecall import storage
-from rarecall.memory import Memory
+from rarecall.memory import FIELDS, Memory
 from rarecall.models.convnet import ConvNet
 from rarecall.models.gnmt import GNMT
 from rarecall.models.joined import Joined
@@ -60,7 +60,7 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, 
     }
     for prefix, memory in _memories(network).items():
         filled = (memory.values >= 0).nonzero().squeeze(1)
-        for name in _BY_SLOT:
+        for name in FIELDS:
             tensors[prefix + name] = _smallest(tensors[prefix + name][filled])
     about = {"network": type(network).__name__, "settings": json.dumps(settings)}
     storage.write(path, tensors, kind="network", header=about | (header or {}))
@@ -99,7 +99,7 @@ def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.Pat
     tensors |= {name: tensors[first] for name, first in _shared(network).items() if first in tensors}
     for prefix, memory in _memories(network).items():
         tensors |= {name: tensor for name, tensor in state.items() if name.startswith(f"{prefix}search.")}
-        for name in _BY_SLOT & {full.removeprefix(prefix) for full in tensors if full.startswith(prefix)}:
+        for name in FIELDS.keys() & {full.removeprefix(prefix) for full in tensors if full.startswith(prefix)}:
             rows, empty = tensors[prefix + name].to(state[prefix + name].dtype), state[prefix + name][:0]
             if len(rows) <= memory.capacity and rows.shape[1:] == empty.shape[1:]:
                 tensors[prefix + name] = torch.cat([rows, state[prefix + name][len(rows) :]])
@@ -113,8 +113,6 @@ def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.Pat
     network.eval()
 
 
-# What a memory has one row of for each slot.
-_BY_SLOT = {"keys", "values", "sources", "clock.touched"}
 
 
 def _memories(network: nn.Module) -> dict[str, Memory]:

@@ -30,10 +30,10 @@ class LSHSearch(Search):
     found through the other tables. With `width` places, one query costs the same at any size of the memory.
 
     Args:
-        key_size: numbers in a key.
-        capacity: slots of the memory.
-        recall: the share of neighbours at a cosine of 0.9 that are to be found; nearer ones are found more often.
-        tables: hash tables, each with hash vectors of its own; by default as many as `recall` asks for.
+        key_size: the key dimension.
+        capacity: number of slots.
+        target_recall: the share of neighbours at a cosine of 0.9 that are to be found; nearer ones are found more often.
+        tables: hash tables, each with hash vectors of its own; by default as many as `target_recall` asks for.
         bits: hash vectors of a table; by default so many that a bucket of a full memory holds `width / 4` on average.
         probes: buckets looked into in each table; there are 2 ** bits of them.
         width: places of a bucket.
@@ -51,7 +51,7 @@ class LSHSearch(Search):
         key_size: int,
         capacity: int,
         *,
-        recall: float = 0.95,
+        target_recall: float = 0.95,
         tables: int | None = None,
         bits: int | None = None,
         probes: int = 16,
@@ -63,9 +63,9 @@ class LSHSearch(Search):
             raise ValueError(
                 f"LSHSearch got tables={tables}, probes={probes}, width={width}; expected 1 or more of each."
             )
-        if not 0 < recall < 1:
+        if not 0 < target_recall < 1:
             raise ValueError(
-                f'LSHSearch got recall={recall}; expected more than 0 and less than 1. For 1, take search="exact".'
+                f'LSHSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take search="exact".'
             )
         if bits is None:
             bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
@@ -77,7 +77,7 @@ class LSHSearch(Search):
         subsets = torch.arange(2**self.flipped_bits)[:, None] >> torch.arange(self.flipped_bits) & 1
         self.register_buffer("_flips", subsets, persistent=False)  # (2 ** flipped_bits, flipped_bits)
         if tables is None:
-            tables = math.ceil(math.log(1 - recall) / math.log(1 - self._found_in_a_table()))
+            tables = math.ceil(math.log(1 - target_recall) / math.log(1 - self._found_in_a_table()))
         self.tables = tables
         planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator), dim=0)
         self.register_buffer("planes", planes)
@@ -137,11 +137,23 @@ class LSHSearch(Search):
         slots = slots[memory.values[slots] >= 0]
         if len(slots) == 0:
             return
-        with torch.autocast(slots.device.type, enabled=False):  # a key is hashed as a query is
-            codes = self._code(memory.keys[slots] @ self.planes)  # (n, tables)
+        codes = self._code(memory.keys[slots] @ self.planes)  # (n, tables)
         self.codes[:, slots] = codes.T.int()
         for table in range(self.tables):
             self._insert(memory, table, slots, codes[:, table])
+
+    def rebuild(self, memory: Memory) -> None:
+        self.places.fill_(-1)
+        self.buckets.fill_(-1)
+        # The oldest first: where a bucket is full, they give way.
+        filled = (memory.values >= 0).nonzero().squeeze(1)
+        for slots in filled[memory.times[filled].sort(stable=True).indices].split(2**14):
+            self.changed(memory, slots)
+
+    def restore(self, memory: Memory) -> None:
+        limits = (self.codes, 0, 2**self.bits), (self.places, -1, self.width), (self.buckets, -1, memory.capacity)
+        if not all(int(ids.min()) >= least and int(ids.max()) < end for ids, least, end in limits):
+            self.rebuild(memory)
 
     def _insert(self, memory: Memory, table: int, slots: Tensor, codes: Tensor) -> None:
         """Puts slots that are in no bucket of the table into the buckets of their codes; slots, codes: (n,) int64."""
@@ -152,7 +164,7 @@ class LSHSearch(Search):
         rank = torch.arange(len(slots), device=slots.device) - (count.cumsum(0) - count)[which]
         # Of each touched bucket: its places in the order in which they are given away, free ones first.
         residents = buckets[touched].long()  # (touched buckets, width)
-        times = memory.clock.touched[residents.clamp(min=0)].masked_fill(residents < 0, -1)
+        times = memory.times[residents.clamp(min=0)].masked_fill(residents < 0, -1)
         priority = times.argsort(dim=1, stable=True)
         fits = rank < self.width
         slots, which, codes = slots[fits], which[fits], codes[fits]

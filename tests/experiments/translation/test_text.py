@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rarecall.experiments.translation.text import Files, read, read_lines, training_files
+from experiments.translation.text import Files, read, read_lines, training_files
 
 
 def write(folder: Path, **files: bytes) -> list[Path]:

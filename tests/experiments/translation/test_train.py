@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from experiments.translation import networks
+from experiments.translation import train as module
+from experiments.translation.train import Data, Run, State, train
 from rarecall import storage
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation import train as module
-from rarecall.experiments.translation.train import Data, Run, State, train
 from tests.experiments.translation.conftest import QUIET, RUN
 from tests.helpers import assert_same
 
@@ -52,7 +52,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_and_memory(
     assert_same(tensors(tmp_path / "whole", "network"), tensors(tmp_path / "parts", "network"))
     headers = [storage.read(tmp_path / p / "checkpoint.safetensors", kind="checkpoint")[1] for p in ("whole", "parts")]
     assert headers[0] == headers[1]
-    with pytest.raises(ValueError, match="of another run"):
+    with pytest.raises(ValueError, match="belongs to another run"):
         train(replace(run, vocabulary="another"), data, tmp_path / "whole", QUIET)
     lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6]

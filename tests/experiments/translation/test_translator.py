@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation.networks import Trained
-from rarecall.experiments.translation.translator import LONGEST, Translator, translate
+from experiments.translation import networks
+from experiments.translation.networks import Trained
+from experiments.translation.translator import LONGEST, Translator, translate
 from tests.experiments.translation.conftest import NAMES, NEW, sentences
 
 # The paper's case: a name that the network cannot know, until its memory was shown a sentence that has it.

@@ -1,0 +1,407 @@
+#include "exact.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "../kernels/kernels.h"
+#include "../memory/parallel.h"
+
+// Why the result is exact
+// -----------------------
+// A key k is copied as codes c, small integers, and a scale s; a query q as codes b and a scale t. With residuals r and p,
+//     k = s c + r,    q = t b + p,
+// so
+//     q.k = q.(s c) + q.r = s t (b.c) + s (p.c) + q.r,
+// and by Cauchy-Schwarz
+//     q.k <= s t (b.c) + |p| |s c| + |q| |r|.
+// b.c is an integer sum without error; |r| is stored for each key, |p| is computed for each query, and |s c| <= longest.
+// What decides is the score f, q.k in float32, summed in a fixed order. Each of its terms passes at most key_size / 32 + 8
+// roundings, so |f - q.k| <= (key_size / 32 + 8) 2^-24 |q| |k|; `rounding` below takes twice that, and |k| <= longest. So f
+// is at most
+//     bound = s t (b.c) + |q| |r| + rest,    rest = (|p| + rounding (|q| + |p|)) longest,
+// where `rounding` also covers the few float operations of this formula itself (4e-6; they err by 2e-7 each). If k keys
+// are known to reach a score T, a key with bound < T is not among the k best. Divided by s t, this is what the kernels test:
+//     b.c >= (T - rest) / t * (1 / s) - (|q| / t) * (|r| / s).
+//
+// T starts from a guess, made from a sample of the keys. All keys with bound >= T are collected and scored. If k of them
+// reach T, the guess was right and the k best are among them. If not, that query is scanned again with a T that k scored
+// keys do reach. T also rises during a scan, but only to what k scored keys reach, so no neighbour is lost. Keys that are
+// equally similar at the k-th place all have bound >= T: all of them are collected, and the newest are kept.
+//
+// Why sums in 16 bits are right
+// -----------------------------
+// AVX2 sums products of codes modulo 2^16, half a segment in each sum: 64 numbers. The scales are chosen so that the codes
+// of these 64 numbers, as a vector, are no longer than 177 before rounding, and so no longer than 177 + 64^(1/2) / 2 = 181
+// after. By Cauchy-Schwarz their product is at most 181^2 = 32761 < 2^15, so the sum modulo 2^16 is the sum itself. It
+// follows that |b.c| <= 2 * 32761 a segment, which float32 holds exactly up to 16384 numbers a key.
+
+using namespace kernels;
+
+namespace {
+
+constexpr double LENGTH = 177;    // of the codes of half a segment, see above
+constexpr float EMPTY = -1e30f;   // a residual that no threshold can overcome: the slot is never found
+constexpr float LOWEST = -1e20f;  // a threshold that every filled slot reaches
+constexpr int KEY_CODE = 63, QUERY_CODE = 127;  // the largest codes
+
+constexpr int SHARE = 32;          // one in so many keys is in the sample: 3% more to read, for 2.5 k candidates
+constexpr int64_t BLOCK = 1 << 14; // bytes of codes that all queries pass over at once: half of the first-level cache
+constexpr int64_t BLOCKS_A_TASK = 8;
+constexpr int64_t PRODUCTS_A_THREAD = 1 << 22;  // about 0.1 ms: less is not worth one more thread
+constexpr int64_t KEYS_A_TASK = 1024;           // that are copied: about 0.3 ms
+constexpr int64_t MOST_QUERIES = 128;           // at once
+constexpr int64_t MOST_CANDIDATES = 1 << 22;    // at once, 32 MB: fewer queries where k is large
+
+struct Candidate {
+    float score;  // or its bound
+    int32_t slot;
+};
+
+struct Encoded {
+    double scale, residual, length, coded;  // s, |r|, |k|, |s c|; the lengths are a little too long rather than too short
+};
+
+// Rounds a vector to codes that are no greater than `largest`.
+Encoded encode(const float *vector, int64_t size, int largest, int8_t *codes) {
+    float most = 0;
+    double square = 0, longest_part = 0;
+    for (int64_t segment = 0; segment < size; segment += SEGMENT) {
+        double part[4] = {};  // of each four numbers, AVX2 adds the first two to one sum and the last two to another
+        const int64_t end = std::min(segment + SEGMENT, size);
+        for (int64_t i = segment; i < end; i++) {
+            most = std::max(most, std::abs(vector[i]));
+            part[i % 4] += double{vector[i]} * vector[i];
+        }
+        longest_part = std::max({longest_part, part[0] + part[1], part[2] + part[3]});
+        square += part[0] + part[1] + part[2] + part[3];
+    }
+    Encoded result{};
+    const double scale = std::max(double{most} / largest, std::sqrt(longest_part) / LENGTH);
+    result.scale = scale > 1e-30 ? float(scale) : 1.0f;
+    const float inverse = float(1 / result.scale);
+    double lost[4] = {};
+    int64_t coded = 0;
+    for (int64_t i = 0; i < size; i++) {
+        const float exact = vector[i] * inverse;
+        const int code = int(exact + std::copysign(0.5f, exact));
+        const double left = vector[i] - code * result.scale;
+        codes[i] = int8_t(code);
+        coded += code * code;
+        lost[i % 4] += left * left;
+    }
+    constexpr double up = 1 + 1e-6;
+    result.residual = std::sqrt(lost[0] + lost[1] + lost[2] + lost[3]) * up;
+    result.length = std::sqrt(square) * up;
+    result.coded = std::sqrt(double(coded)) * result.scale * up;
+    return result;
+}
+
+struct Query {
+    const float *vector;
+    int64_t row, excluded;         // excluded: the source whose slots it must not find, or -1
+    std::vector<int8_t> codes;     // (width,)
+    std::vector<uint32_t> starts;  // (segments,), see kernels::Tile
+    int32_t start = 0;
+    double scale, length, rest;
+    std::atomic<float> threshold{LOWEST};
+    float guess = LOWEST;
+
+    void set(const Queries &queries, int64_t of, int64_t size, int64_t width, double longest) {
+        row = of;
+        vector = queries.units + row * size;
+        excluded = queries.excluded(row);
+        codes.assign(width, 0);
+        const Encoded made = encode(vector, size, QUERY_CODE, codes.data());
+        for (int64_t segment = 0; segment < width; segment += SEGMENT) {
+            int sums[2] = {};
+            for (int64_t i = segment; i < std::min<int64_t>(segment + SEGMENT, width); i++) sums[i % 4 / 2] -= OFFSET * codes[i];
+            starts.push_back(uint32_t(uint16_t(sums[0])) | uint32_t(uint16_t(sums[1])) << 16);
+            start += sums[0] + sums[1];
+        }
+        scale = made.scale;
+        length = std::max(made.length, scale);  // of a zero query too, or it would reach empty slots
+        const double rounding = double(size / 32 + 8) * std::ldexp(1.0, -23) + 4e-6;
+        rest = (made.residual + rounding * (made.length + made.residual)) * longest;
+    }
+
+    float estimate(int sum, float inverse_scale) const { return float(scale * sum / inverse_scale); }
+
+    float bound(int sum, float inverse_scale, float residual) const {
+        return float((scale * sum + length * residual) / inverse_scale + rest);
+    }
+
+    void raise(float score) {
+        float now = threshold.load(std::memory_order_relaxed);
+        while (score > now && !threshold.compare_exchange_weak(now, score, std::memory_order_relaxed)) continue;
+    }
+};
+
+bool larger(const Candidate &a, const Candidate &b) { return a.score > b.score; }
+
+}  // namespace
+
+// Up to MOST_QUERIES queries at a time, and all that it takes to compare them with the keys.
+class ExactIndex::Search {
+  public:
+    Search(const ExactIndex &index, const Slots &memory, const Neighbours &neighbours, float inverse_temperature, int threads)
+        : index_(index), memory_(memory), neighbours_(neighbours), inverse_temperature_(inverse_temperature),
+          threads_(threads), k_(std::min(neighbours.k, memory.used)), width_(int(index.width())),
+          panels_((memory.used + PANEL * STEP - 1) / (PANEL * STEP) * STEP),
+          block_(int(std::max<int64_t>(BLOCK / (PANEL * width_) / STEP * STEP, STEP))),
+          room_(std::max<size_t>(8 * k_, 1024)), rankings_(threads) {}
+
+    // How many queries may be asked at once.
+    int64_t batch() const { return std::clamp<int64_t>(MOST_CANDIDATES / int64_t(threads_ * room_), 1, MOST_QUERIES); }
+
+    void run(std::vector<Query *> queries) {
+        guess(queries);
+        scan(queries);
+        queries = finish(queries);
+        if (queries.empty()) return;
+        scan(queries);
+        finish(queries);
+    }
+
+  private:
+    // Sets each query's threshold to a score that probably more than k keys reach, from a sample of the keys: every
+    // SHARE-th step of panels.
+    void guess(const std::vector<Query *> &queries) {
+        const int64_t samples = panels_ / STEP / SHARE, sampled = samples * STEP * PANEL;
+        if (sampled < 256) return;
+        // So many of the sample's scores should be reached by 2.5 k of all keys; at least 8, or chance would decide.
+        const size_t rank = std::max((5 * k_ * sampled) / (2 * memory_.used), std::min<int64_t>(k_, 8));
+        if (int64_t(4 * rank) > sampled) return;
+        parallel(tiles(queries), threads_, [&](int64_t t, int) {
+            std::vector<Candidate> best[TILE];
+            int32_t sums[STEP][TILE][PANEL];
+            uint64_t masks[STEP];
+            for (int64_t sample = 0; sample < samples; sample++) {
+                const int64_t panel = sample * SHARE * STEP;
+                const Tile tile = make_tile(queries, t);
+                kernels::scan(panels(panel, STEP), tile, sums, masks);
+                each(masks, STEP, [&](int p, int q, int s) {
+                    const int64_t slot = (panel + p) * PANEL + s;
+                    const float score = queries[t * TILE + q]->estimate(sums[p][q][s], index_.inverse_scale_[slot]);
+                    std::vector<Candidate> &heap = best[q];
+                    if (heap.size() == rank) {
+                        if (score <= heap.front().score) return;
+                        std::pop_heap(heap.begin(), heap.end(), larger);
+                        heap.pop_back();
+                    }
+                    heap.push_back({score, 0});
+                    std::push_heap(heap.begin(), heap.end(), larger);
+                });
+                for (int q = 0; q < tile.queries && t * TILE + q < int64_t(queries.size()); q++)
+                    if (best[q].size() == rank) queries[t * TILE + q]->raise(best[q].front().score);
+            }
+        });
+        for (Query *query : queries) query->guess = query->threshold;
+    }
+
+    // Collects all slots whose bound reaches their query's threshold.
+    void scan(const std::vector<Query *> &queries) {
+        candidates_.assign(threads_, std::vector<std::vector<Candidate>>(queries.size()));
+        const int64_t chunk = BLOCKS_A_TASK * block_;
+        parallel((panels_ + chunk - 1) / chunk, threads_, [&](int64_t task, int thread) {
+            std::vector<int32_t> room(block_ * TILE * PANEL);
+            auto *const sums = reinterpret_cast<int32_t(*)[TILE][PANEL]>(room.data());
+            std::vector<uint64_t> masks(block_);
+            std::vector<Tile> all;
+            for (int64_t t = 0; t < tiles(queries); t++) all.push_back(make_tile(queries, t));
+            const int64_t end = std::min((task + 1) * chunk, panels_);
+            for (int64_t panel = task * chunk; panel < end; panel += block_) {
+                Panels here = panels(panel, int(std::min<int64_t>(block_, end - panel)));
+                // Each tile fetches its share of the next block.
+                if (panel + block_ < end) here.ahead_bytes = int(block_ * PANEL * width_ / tiles(queries));
+                here.ahead = reinterpret_cast<const char *>(here.codes) + int64_t{block_} * PANEL * width_;
+                for (int64_t t = 0; t < tiles(queries); t++, here.ahead += here.ahead_bytes) {
+                    kernels::scan(here, all[t], sums, masks.data());
+                    each(masks.data(), here.count, [&](int p, int q, int s) {
+                        const int64_t slot = (panel + p) * PANEL + s;
+                        Query &query = *queries[t * TILE + q];
+                        if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) return;
+                        std::vector<Candidate> &list = candidates_[thread][t * TILE + q];
+                        list.push_back({query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]),
+                                        int32_t(slot)});
+                        if (list.size() >= room_) query.raise(keep_best(list, query));
+                    });
+                }
+            }
+        });
+    }
+
+    // Scores the candidates and writes the neighbours. Returns the queries whose guess was wrong; those now have a
+    // threshold that is right.
+    std::vector<Query *> finish(const std::vector<Query *> &queries) {
+        std::vector<char> wrong(queries.size());
+        parallel(queries.size(), threads_, [&](int64_t i, int thread) {
+            Query &query = *queries[i];
+            std::vector<Candidate> &list = candidates_[0][i];
+            for (int other = 1; other < threads_; other++)
+                list.insert(list.end(), candidates_[other][i].begin(), candidates_[other][i].end());
+            score(list, query);
+            auto reaches = [&](const Candidate &candidate) { return candidate.score >= query.guess; };
+            if (query.guess > LOWEST && std::count_if(list.begin(), list.end(), reaches) < k_) {
+                wrong[i] = true;
+                query.guess = LOWEST;
+                query.threshold = int64_t(list.size()) < k_ ? LOWEST : keep_best(list, query);
+                return;
+            }
+            Ranking &ranking = rankings_[thread];
+            ranking.resize(int64_t(list.size()));
+            for (size_t j = 0; j < list.size(); j++) {
+                ranking.slots[j] = list[j].slot;
+                ranking.similarities[j] = list[j].score;
+            }
+            neighbours_.set(memory_, query.row, ranking, inverse_temperature_);
+        });
+        std::vector<Query *> again;
+        for (size_t i = 0; i < queries.size(); i++)
+            if (wrong[i]) again.push_back(queries[i]);
+        return again;
+    }
+
+    // Scores what could be among the k best of a list, and drops the others.
+    void score(std::vector<Candidate> &list, const Query &query) const {
+        constexpr int AHEAD = 4;  // keys that are fetched ahead
+        const auto size = int(memory_.key_size);
+        auto score_all = [&](std::vector<Candidate>::iterator from, std::vector<Candidate>::iterator to) {
+            for (auto candidate = from; candidate != to; ++candidate) {
+                if (to - candidate > AHEAD)
+                    for (int i = 0; i < size; i += 16) __builtin_prefetch(memory_.key(candidate[AHEAD].slot) + i);
+                candidate->score = kernels::dot(query.vector, memory_.key(candidate->slot), size);
+            }
+        };
+        if (int64_t(list.size()) <= k_) return score_all(list.begin(), list.end());
+        // The k of the greatest bounds first: what cannot reach the worst of them needs no score.
+        const auto middle = list.begin() + k_;
+        std::nth_element(list.begin(), middle - 1, list.end(), larger);
+        score_all(list.begin(), middle);
+        const float least = std::max_element(list.begin(), middle, larger)->score;
+        const auto end = std::partition(middle, list.end(), [&](const Candidate &c) { return c.score >= least; });
+        score_all(middle, end);
+        list.erase(end, list.end());
+    }
+
+    // Leaves the k best of at least k candidates, scored, of equals the newest; returns the least score.
+    float keep_best(std::vector<Candidate> &list, const Query &query) const {
+        score(list, query);
+        std::nth_element(list.begin(), list.begin() + (k_ - 1), list.end(), [&](const Candidate &a, const Candidate &b) {
+            return a.score != b.score ? a.score > b.score : memory_.newer(a.slot, b.slot);
+        });
+        list.resize(k_);
+        return list.back().score;
+    }
+
+    int64_t tiles(const std::vector<Query *> &queries) const { return (int64_t(queries.size()) + TILE - 1) / TILE; }
+
+    Tile make_tile(const std::vector<Query *> &queries, int64_t t) const {
+        const int64_t left = int64_t(queries.size()) - t * TILE;
+        Tile tile{};
+        tile.queries = left >= 3 ? 4 : int(left);
+        for (int q = 0; q < tile.queries; q++) {
+            const Query &query = *queries[std::min<int64_t>(t * TILE + q, queries.size() - 1)];
+            tile.codes[q] = query.codes.data();
+            tile.starts[q] = query.starts.data();
+            tile.start[q] = query.start;
+            const float threshold = query.threshold.load(std::memory_order_relaxed);
+            tile.threshold[q] = q < left ? float((threshold - query.rest) / query.scale) : -LOWEST;
+            tile.reach[q] = float(query.length / query.scale);
+        }
+        return tile;
+    }
+
+    Panels panels(int64_t first, int count) const {
+        return {index_.codes_.data() + first * PANEL * width_, index_.inverse_scale_.data() + first * PANEL,
+                index_.residual_.data() + first * PANEL, count, width_, nullptr, 0};
+    }
+
+    template <typename Visit>
+    static void each(const uint64_t *masks, int count, const Visit &visit) {
+        for (int p = 0; p < count; p++)
+            for (uint64_t mask = masks[p]; mask; mask &= mask - 1) {
+                const int bit = __builtin_ctzll(mask);
+                visit(p, bit / PANEL, bit % PANEL);
+            }
+    }
+
+    const ExactIndex &index_;
+    const Slots &memory_;
+    const Neighbours &neighbours_;
+    const float inverse_temperature_;
+    const int threads_;
+    const int64_t k_;
+    const int width_;
+    const int64_t panels_;
+    const int block_;    // panels
+    const size_t room_;  // candidates of a query and a thread that are kept before the worst are dropped
+    std::vector<std::vector<std::vector<Candidate>>> candidates_;  // of each thread and query
+    std::vector<Ranking> rankings_;                                // of each thread
+};
+
+ExactIndex::ExactIndex(int64_t key_size, int64_t capacity) : key_size_(key_size), capacity_(capacity) {
+    if (key_size < 1 || key_size > LONGEST_KEY) throw std::invalid_argument("exact index: keys must have 1 to 16384 numbers");
+    if (capacity < 0 || capacity > INT32_MAX - PANEL * STEP) throw std::invalid_argument("exact index: too many slots");
+}
+
+void ExactIndex::release() {
+    codes_ = {};
+    inverse_scale_ = {};
+    residual_ = {};
+}
+
+// Returns the greatest length of the key, copied or not.
+float ExactIndex::copy_key(const Slots &memory, int64_t slot, int8_t *room) {
+    const Encoded made = encode(memory.key(slot), key_size_, KEY_CODE, room);
+    uint8_t *const codes = codes_.data() + slot / PANEL * PANEL * width() + slot % PANEL * 4;
+    for (int64_t i = 0; i < width(); i += 4)
+        for (int64_t j = 0; j < 4; j++) codes[i * PANEL + j] = uint8_t(room[i + j] + OFFSET);
+    inverse_scale_[slot] = float(1 / made.scale);
+    residual_[slot] = memory.values[slot] < 0 ? EMPTY : float(made.residual / made.scale);
+    return float(std::max(made.length, made.coded));
+}
+
+void ExactIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *, int threads) {
+    if (!ready()) return rebuild(memory, threads);
+    std::vector<float> longest((n + KEYS_A_TASK - 1) / KEYS_A_TASK, longest_);
+    parallel(longest.size(), threads, [&](int64_t task, int) {
+        std::vector<int8_t> room(width());
+        for (int64_t i = task * KEYS_A_TASK; i < std::min(n, (task + 1) * KEYS_A_TASK); i++)
+            longest[task] = std::max(longest[task], copy_key(memory, slots ? slots[i] : i, room.data()));
+    });
+    for (const float each : longest) longest_ = std::max(longest_, each);
+}
+
+void ExactIndex::rebuild(const Slots &memory, int threads) {
+    constexpr int64_t WHOLE = PANEL * STEP;
+    const int64_t slots = std::max((capacity_ + WHOLE - 1) / WHOLE * WHOLE, WHOLE);
+    if (!ready()) {
+        inverse_scale_ = Array<float>(slots);
+        residual_ = Array<float>(slots);
+        codes_ = Array<uint8_t>(slots * width());
+    }
+    std::fill(inverse_scale_.begin(), inverse_scale_.end(), 1.0f);
+    std::fill(residual_.begin(), residual_.end(), EMPTY);
+    longest_ = 0;
+    change(memory, nullptr, memory.used, nullptr, threads);
+}
+
+void ExactIndex::find(const Slots &memory, const Queries &queries, float inverse_temperature, int threads, int32_t *,
+                      const Neighbours &neighbours) const {
+    if (!ready()) throw std::logic_error("exact index: find() before rebuild()");
+    threads = worth(queries.n * memory.used * key_size_, PRODUCTS_A_THREAD, threads);
+    Search search(*this, memory, neighbours, inverse_temperature, threads);
+    for (int64_t start = 0; start < queries.n; start += search.batch()) {
+        std::vector<Query> made(std::min(search.batch(), queries.n - start));
+        std::vector<Query *> all;
+        for (Query &query : made) {
+            query.set(queries, start + int64_t(all.size()), key_size_, width(), longest_);
+            all.push_back(&query);
+        }
+        search.run(all);
+    }
+}

@@ -1,0 +1,63 @@
+// A memory for tests: its arrays, filled at random.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "../memory/neighbours.h"
+#include "../memory/slots.h"
+#include "check.h"
+
+inline void normalise(float *vector, int64_t size) {
+    double square = 0;
+    for (int64_t i = 0; i < size; i++) square += double{vector[i]} * vector[i];
+    for (int64_t i = 0; i < size && square > 0; i++) vector[i] = static_cast<float>(vector[i] / std::sqrt(square));
+}
+
+inline std::vector<float> unit_vectors(int64_t n, int64_t size) {
+    std::vector<float> out(n * size);
+    for (float &each : out) each = random_normal();
+    for (int64_t i = 0; i < n; i++) normalise(&out[i * size], size);
+    return out;
+}
+
+struct TestMemory {
+    std::vector<float> keys;
+    std::vector<int64_t> values, sources, counts, times;
+    int64_t now = 9, capacity, key_size, used;
+
+    // `room`: slots behind the keys that were never used.
+    TestMemory(std::vector<float> of, int64_t size, int64_t room = 0)
+        : keys(std::move(of)), capacity(static_cast<int64_t>(keys.size()) / size + room), key_size(size), used(capacity - room) {
+        keys.resize(capacity * size);
+        for (int64_t slot = 0; slot < capacity; slot++) {
+            values.push_back(slot < used ? random_int(0, 9) : -1);
+            sources.push_back(slot < used ? random_int(-1, 5) : -1);
+            counts.push_back(slot < used);
+            times.push_back(slot < used ? random_int(0, 3) : -1);
+        }
+    }
+
+    void empty(int64_t slot) {
+        std::fill_n(&keys[slot * key_size], key_size, 0.0f);
+        values[slot] = sources[slot] = times[slot] = -1;
+        counts[slot] = 0;
+    }
+
+    Slots slots() {
+        return {capacity, key_size, keys.data(), values.data(), sources.data(), counts.data(), times.data(), &now, used};
+    }
+};
+
+struct TestNeighbours {
+    std::vector<int64_t> slots, values;
+    std::vector<float> similarities, weights;
+    int64_t k;
+
+    TestNeighbours(int64_t n, int64_t its_k) : slots(n * its_k), values(n * its_k), similarities(n * its_k), weights(n * its_k), k(its_k) {}
+    Neighbours room() { return {slots.data(), similarities.data(), values.data(), weights.data(), k}; }
+    bool operator==(const TestNeighbours &other) const {
+        return slots == other.slots && values == other.values && similarities == other.similarities && weights == other.weights;
+    }
+};
