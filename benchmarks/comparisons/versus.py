@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.torch import save_file
 from tqdm import tqdm
@@ -33,9 +33,29 @@ COLUMNS = SETTING | {
     "new_ms": "new step, ms",
 }
 DEFAULTS = {"workloads": ("clustered", "real")}
-TURNS = 20  # of each side in a row of the table
+# Processes that each side has, one after the other: where the keys lie in memory, and with it the speed, differs from
+# one process to the next by some per cent. In each of them, turns for every row of the table.
+ROUNDS, TURNS = 3, 8
 SEARCHES = ("exact", "auto")
 BATCH = 16  # slots that an update has written, in the memory to begin with
+
+
+class Kind(NamedTuple):
+    """What a row is of, beside the workload."""
+
+    search: str
+    gradient: str
+    k: int
+    batch: int
+
+
+class Pair(NamedTuple):
+    """Two turns, one after the other: median seconds of a recall and of a whole step."""
+
+    old_recall: float
+    old_step: float
+    new_recall: float
+    new_step: float
 
 
 class Side:
@@ -76,55 +96,65 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         except FileNotFoundError as error:
             tqdm.write(f"{name}: left out. {error}")
             continue
-        with Side(settings.old) as old, Side(on.ROOT) as new, tempfile.TemporaryDirectory() as folder:
+        pairs: dict[Kind, list[list[Pair]]] = {kind: [] for kind in _kinds(settings)}
+        with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "workload.safetensors"
             tensors = {each: getattr(load, each) for each in ("keys", "values", "queries", "targets")}
             save_file(tensors | {"times": load.times(BATCH)}, path)
+            del load, tensors
+            for _ in range(ROUNDS):
+                with Side(settings.old) as old, Side(on.ROOT) as new:
+                    _measure(old, new, path, settings, pairs, progress)
+        for kind, rounds in pairs.items():
+            yield {"workload": name, "size": size, "key_size": key_size, **kind._asdict(), **_row(rounds)}
+
+
+def _measure(
+    old: Side, new: Side, path: Path, settings: Settings, pairs: dict[Kind, list[list[Pair]]], progress: Any
+) -> None:
+    """Add the turns of one round to the pairs of each kind."""
+    for side in (old, new):
+        found = Path(side.tell("load", path=str(path), threads=settings.threads))
+        if not found.samefile(side.checkout):
+            raise RuntimeError(f"{side.checkout} was asked for its rarecall; {found} answered.")
+    filled = None
+    for kind, rounds in pairs.items():
+        if filled != (kind.search, kind.k):
+            filled = kind.search, kind.k
             for side in (old, new):
-                found = Path(side.tell("load", path=str(path), threads=settings.threads))
-                if not found.samefile(side.checkout):
-                    raise RuntimeError(f"{side.checkout} was asked for its rarecall; {found} answered.")
-            for k, search in product(settings.ks, SEARCHES):
-                for side in (old, new):
-                    side.tell("fill", search=search, k=k)
-                for gradient, batch in _kinds(settings):
-                    yield {
-                        "workload": name,
-                        "size": size,
-                        "key_size": key_size,
-                        "k": k,
-                        "batch": batch,
-                        "search": search,
-                        "gradient": "yes" if gradient else "no",
-                        **_compare(old, new, batch, gradient, _steps(settings, batch), progress),
-                    }
+                side.tell("fill", search=kind.search, k=kind.k)
+        steps, taken = _steps(settings, kind.batch), []
+        for number in range(TURNS):
+            order = {"batch": kind.batch, "gradient": kind.gradient == "yes", "first": number * steps, "steps": steps}
+            # Which of them is first in a pair changes from pair to pair.
+            times = {side: side.tell("turn", **order) for side in ((old, new) if number % 2 else (new, old))}
+            medians = [[statistics.median(part) for part in zip(*times[s][WARMUP:], strict=True)] for s in (old, new)]
+            taken.append(Pair(*medians[0], *medians[1]))
+            progress.update()
+        rounds.append(taken)
 
 
-def _compare(old: Side, new: Side, batch: int, gradient: bool, steps: int, progress: Any) -> dict[str, Any]:
-    """Speed of the new over that of the old, in pairs of turns that came one after the other."""
-    times: dict[Side, list[list[float]]] = {old: [], new: []}  # of each turn, the medians of recall and whole step
-    for number in range(TURNS):
-        # Which of them is first in a pair changes from pair to pair.
-        for side in (old, new) if number % 2 else (new, old):
-            taken = side.tell("turn", batch=batch, gradient=gradient, first=number * steps, steps=steps)
-            times[side].append([statistics.median(part) for part in zip(*taken[WARMUP:], strict=True)])
-        progress.update()
-    ratios = [[a / b for a, b in zip(*both, strict=True)] for both in zip(times[old], times[new], strict=True)]
-    recall, step = zip(*ratios, strict=True)
-    low, _, high = statistics.quantiles(step, n=4)
-    old_ms, new_ms = (statistics.median(turn[1] for turn in times[side]) * 1e3 for side in (old, new))
+def _row(rounds: list[list[Pair]]) -> dict[str, Any]:
+    """Speed of the new over that of the old: the median of the pairs of turns that came one after the other."""
+    pairs = [pair for taken in rounds for pair in taken]
+    low, middle, high = statistics.quantiles([pair.old_step / pair.new_step for pair in pairs], n=4)
     return {
-        "recall": statistics.median(recall),
-        "step": statistics.median(step),
+        "recall": statistics.median(pair.old_recall / pair.new_recall for pair in pairs),
+        "step": middle,
         "middle half": f"{low:.2f} to {high:.2f}",
-        "old_ms": old_ms,
-        "new_ms": new_ms,
+        "old_ms": statistics.median(pair.old_step for pair in pairs) * 1e3,
+        "new_ms": statistics.median(pair.new_step for pair in pairs) * 1e3,
+        "rounds": [round(statistics.median(pair.old_step / pair.new_step for pair in taken), 3) for taken in rounds],
     }
 
 
-def _kinds(settings: Settings) -> list[tuple[bool, int]]:
-    """With gradient or without, and the batch; a single query is never trained on."""
-    return [(gradient, batch) for gradient in (False, True) for batch in settings.batches if batch > 1 or not gradient]
+def _kinds(settings: Settings) -> list[Kind]:
+    """The rows of a workload; a single query is never trained on."""
+    return [
+        Kind(search, gradient, k, batch)
+        for k, search, gradient, batch in product(settings.ks, SEARCHES, ("no", "yes"), settings.batches)
+        if batch > 1 or gradient == "no"
+    ]
 
 
 def _steps(settings: Settings, batch: int) -> int:
@@ -134,5 +164,5 @@ def _steps(settings: Settings, batch: int) -> int:
 
 def steps(settings: Settings) -> int:
     """How many steps of progress a run has: pairs of turns."""
-    rows = product(settings.workloads, settings.sizes, settings.key_sizes, settings.ks, SEARCHES, _kinds(settings))
-    return len(list(rows)) * TURNS
+    rows = product(settings.workloads, settings.sizes, settings.key_sizes, _kinds(settings))
+    return len(list(rows)) * ROUNDS * TURNS
