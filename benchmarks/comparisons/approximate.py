@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import versions, workloads
-from benchmarks.peers import PEERS, Array, Peer, Setting, grid
+from benchmarks.peers import PEERS, Array, Peer, Setting, grid, installed
 from benchmarks.settings import SETTING, Settings
 from benchmarks.stream import JUDGED, SETTLING, STEP, TURNS, WANTED, WARMUP, nearest, recalls, settle, steps_of, turn
 from benchmarks.timing import Stopwatch
@@ -54,7 +54,7 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         wanted = max(ours[0] - (ours[0] * (1 - ours[0]) / JUDGED) ** 0.5, WANTED)
         tuned: list[Tuned] = []
         tried = []
-        for peer in PEERS:
+        for peer in installed():
             if peer == "faiss IVF" or size <= GRAPHS_UP_TO:
                 of_peer, settings_tried = _tune(peer, keys, k, settings, judged.numpy(), near, wanted)
                 tuned += of_peer

@@ -123,7 +123,7 @@ def _measure(
             filled = kind.search, kind.k
             for side in (old, new):
                 side.tell("fill", search=kind.search, k=kind.k)
-        steps, taken = _steps(settings, kind.batch), []
+        steps, taken = _steps(settings, kind), []
         for number in range(TURNS):
             order = {"batch": kind.batch, "gradient": kind.gradient == "yes", "first": number * steps, "steps": steps}
             # Which of them is first in a pair changes from pair to pair.
@@ -157,9 +157,9 @@ def _kinds(settings: Settings) -> list[Kind]:
     ]
 
 
-def _steps(settings: Settings, batch: int) -> int:
-    """How many steps a turn has; those of one query are over soonest."""
-    return WARMUP + -(-steps_of(settings.steps, batch) // 2)
+def _steps(settings: Settings, kind: Kind) -> int:
+    """How many steps a turn has: more of those that are soon over."""
+    return WARMUP + steps_of(settings.steps, kind.batch) * (2 if kind.search == "auto" else 1) // 2
 
 
 def steps(settings: Settings) -> int:
