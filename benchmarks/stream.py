@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -83,3 +84,23 @@ def recalls(found: Tensor, near: Tensor) -> tuple[float, float]:
     hits = (ordered.gather(1, places) == found).sum().item()
     first = (found == near[:, :1]).any(1).float().mean().item()
     return first, hits / near.numel()
+
+
+@dataclass
+class Tally:
+    """How many queries were asked, and answered with a nearest key."""
+
+    asked: int = 0
+    found: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.found / self.asked
+
+    def add(self, memory: Any, query: Tensor, slots: Tensor) -> None:
+        """Judge the first slots that were recalled for each query, (n,) int64, -1 where there was none."""
+        similar = query @ memory.keys[: memory.used].T
+        similar[:, memory.values[: memory.used] < 0] = -2
+        got = similar.gather(1, slots.clamp(min=0)[:, None])[:, 0].where(slots >= 0, -2)
+        self.found += int((got >= similar.amax(1) - 1e-5).sum())
+        self.asked += len(query)

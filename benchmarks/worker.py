@@ -17,7 +17,9 @@ from safetensors.torch import load_file
 
 import rarecall
 from benchmarks import versions
-from benchmarks.stream import settle
+from benchmarks.stream import Tally, settle
+
+JUDGED = 1024  # queries that tell the recall
 
 
 class Worker:
@@ -32,15 +34,18 @@ class Worker:
         self.tensors = load_file(path)
         return str(Path(rarecall.__file__).parent.parent)
 
-    def fill(self, search: str, k: int) -> int:
-        """Make the memory anew, as a long stream leaves it; return how many slots are filled."""
+    def fill(self, search: str, k: int) -> float:
+        """Make the memory anew, as a long stream leaves it; return its recall@1."""
         self.memory = None  # its room first
         size, key_size = self.tensors["keys"].shape
         self.memory = versions.make_memory(key_size, size, k, search)
         versions.fill(self.memory, *(self.tensors[name] for name in ("keys", "values", "times")))
         if search == "auto":
             settle(self.memory, self.tensors["queries"], self.tensors["targets"])
-        return len(self.memory)
+        tally = Tally()
+        for query in self.tensors["queries"][-JUDGED:].split(64):
+            tally.add(self.memory, query, self.memory(query).slots[:, 0])
+        return tally.share
 
     def turn(self, batch: int, gradient: bool, first: int, steps: int) -> list[tuple[float, float]]:
         """Do some steps of the stream; return the seconds of each recall and of each whole step.

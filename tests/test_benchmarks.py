@@ -1,12 +1,16 @@
 """The benchmarks compare like with like."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import versions, workloads
-from benchmarks.comparisons.streams import Tally
-from benchmarks.stream import turn
+from benchmarks import on, versions, workloads
+from benchmarks.comparisons import versus
+from benchmarks.settings import SHORT
+from benchmarks.stream import Tally, turn
 from benchmarks.timing import Stopwatch
 
 pytestmark = pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute:DeprecationWarning")
@@ -68,3 +72,16 @@ def test_any_of_several_equal_keys_counts_as_found() -> None:
     tally = Tally()
     tally.add(memory, keys[:1].repeat(4, 1), torch.tensor([0, 1, 2, -1]))
     assert (tally.asked, tally.found) == (4, 2)
+
+
+@pytest.mark.slow
+def test_two_processes_work_in_turns(monkeypatch) -> None:
+    monkeypatch.setattr(versus, "ROUNDS", 1)
+    monkeypatch.setattr(versus, "TURNS", 2)
+    few = {"workloads": ("clustered",), "sizes": (1000,), "key_sizes": (16,), "ks": (8,), "batches": (1, 16)}
+    settings = dataclasses.replace(SHORT, **few, steps=1, threads=1, old=on.ROOT)
+    rows = list(versus.run(settings, SimpleNamespace(update=lambda: None)))
+    found = [(row["search"], row["gradient"], row["batch"], row["new recall@1"]) for row in rows]
+    kinds = [("no", 1), ("no", 16), ("yes", 16)]
+    assert found == [(search, *kind, 1) for search in ("exact", "auto") for kind in kinds]
+    assert all(row["step"] > 0 and row["recall"] > 0 for row in rows)

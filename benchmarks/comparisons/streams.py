@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 
 from benchmarks import versions
 from benchmarks.settings import Settings
+from benchmarks.stream import WANTED, Tally
 from benchmarks.timing import Stopwatch
 
 TITLE = 'search="auto" where recall@1 of 0.95 was asked: the worst window of 10,000 examples, and the mean'
@@ -36,7 +37,6 @@ COLUMNS = {
     "time": "time / exact",
     "lists": "lists read",
 }
-WANTED = 0.95
 WINDOW = 10_000  # examples
 SAMPLED = 10  # of so many batches of next examples one is judged, with as many stored keys: 1,000 of each in a window
 TIMED = 50  # batches that tell the time against exact search
@@ -86,26 +86,6 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
             "windows": nexts,
             "stored_windows": storeds,
         }
-
-
-@dataclass
-class Tally:
-    """How many queries were asked, and answered with a nearest key."""
-
-    asked: int = 0
-    found: int = 0
-
-    @property
-    def share(self) -> float:
-        return self.found / self.asked
-
-    def add(self, memory: Any, query: Tensor, slots: Tensor) -> None:
-        """Judge the first slots that were recalled for each query, (n,) int64, -1 where there was none."""
-        similar = query @ memory.keys[: memory.used].T
-        similar[:, memory.values[: memory.used] < 0] = -2
-        got = similar.gather(1, slots.clamp(min=0)[:, None])[:, 0].where(slots >= 0, -2)
-        self.found += int((got >= similar.amax(1) - 1e-5).sum())
-        self.asked += len(query)
 
 
 @dataclass

@@ -31,6 +31,8 @@ COLUMNS = SETTING | {
     "middle half": "half of the turns, whole step",
     "old_ms": "old step, ms",
     "new_ms": "new step, ms",
+    "old recall@1": "old recall@1",
+    "new recall@1": "new recall@1",
 }
 DEFAULTS = {"workloads": ("clustered", "real")}
 # Processes that each side has, one after the other: where the keys lie in memory, and with it the speed, differs from
@@ -50,12 +52,14 @@ class Kind(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two turns, one after the other: median seconds of a recall and of a whole step."""
+    """Two turns, one after the other: median seconds of a recall and of a whole step, and recall@1."""
 
     old_recall: float
     old_step: float
     new_recall: float
     new_step: float
+    old_found: float
+    new_found: float
 
 
 class Side:
@@ -83,7 +87,8 @@ class Side:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait()
+        with self.process:  # closes its pipes, and waits
+            pass
 
 
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
@@ -121,15 +126,16 @@ def _measure(
     for kind, rounds in pairs.items():
         if filled != (kind.search, kind.k):
             filled = kind.search, kind.k
-            for side in (old, new):
-                side.tell("fill", search=kind.search, k=kind.k)
+            recalls = [side.tell("fill", search=kind.search, k=kind.k) for side in (old, new)]
+            if kind.search == "exact" and min(recalls) < 1:
+                raise RuntimeError(f"An exact search found {recalls} of the nearest keys, the old and the new one.")
         steps, taken = _steps(settings, kind), []
         for number in range(TURNS):
             order = {"batch": kind.batch, "gradient": kind.gradient == "yes", "first": number * steps, "steps": steps}
             # Which of them is first in a pair changes from pair to pair.
             times = {side: side.tell("turn", **order) for side in ((old, new) if number % 2 else (new, old))}
             medians = [[statistics.median(part) for part in zip(*times[s][WARMUP:], strict=True)] for s in (old, new)]
-            taken.append(Pair(*medians[0], *medians[1]))
+            taken.append(Pair(*medians[0], *medians[1], *recalls))
             progress.update()
         rounds.append(taken)
 
@@ -144,6 +150,8 @@ def _row(rounds: list[list[Pair]]) -> dict[str, Any]:
         "middle half": f"{low:.2f} to {high:.2f}",
         "old_ms": statistics.median(pair.old_step for pair in pairs) * 1e3,
         "new_ms": statistics.median(pair.new_step for pair in pairs) * 1e3,
+        "old recall@1": statistics.mean(pair.old_found for pair in pairs),
+        "new recall@1": statistics.mean(pair.new_found for pair in pairs),
         "rounds": [round(statistics.median(pair.old_step / pair.new_step for pair in taken), 3) for taken in rounds],
     }
 
