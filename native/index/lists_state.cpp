@@ -19,7 +19,9 @@ void require(bool holds, const char *what) {
 ListsState Lists::export_state() const {
     const Chains &keys = store_.keys;
     ListsState state;
-    state.places.assign(keys.places.begin(), keys.places.end());
+    const int32_t *end = keys.places.end();
+    while (end > keys.places.begin() && end[-1] < 0) end--;
+    state.places.assign(keys.places.begin(), end);
     state.next.assign(keys.next.data(), keys.next.data() + keys.blocks);
     state.owner.assign(keys.owner.data(), keys.owner.data() + keys.blocks);
     state.head.assign(keys.head.data(), keys.head.data() + store_.n_lists);
