@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -196,20 +196,33 @@ class TorchBackend:
         check_room(len(values), memory.capacity, zeros=int((~query.any(1)).sum()))
         written = self._choose(confirmed, len(values), generator)
         touched = torch.cat([confirmed, written]).unique()
-        before = memory.keys[touched] if keep else None
-        self.filled += int((memory.values[written] < 0).sum())
-        self.used = max(self.used, int(written.max()) + 1) if len(written) else self.used
-        # Ctrl-C between two of these lines must leave no key with the value of another: values go first and come last.
-        memory.values[written] = -1
-        memory.now += 1
-        memory.keys[confirmed] = confirmed_keys
-        memory.counts[confirmed] += added
-        memory.keys[written] = keys  # where a slot was confirmed as well, it is written last
-        memory.sources[written] = -1 if sources is None else sources
-        memory.counts[written] = 1 if counts is None else counts
-        memory.times[touched] = memory.now
-        memory.values[written] = values
-        return touched, before
+        to_confirm, to_write = torch.searchsorted(touched, confirmed), torch.searchsorted(touched, written)
+        old = {name: memory._buffers[name][touched] for name in ("keys", "values", "sources", "counts")}
+        new_rows = {name: rows.clone() for name, rows in old.items()}
+        new_rows["keys"][to_confirm] = confirmed_keys
+        new_rows["counts"][to_confirm] += added
+        new_rows["keys"][to_write] = keys  # where a slot was confirmed as well, it is written
+        new_rows["values"][to_write] = values
+        new_rows["sources"][to_write] = -1 if sources is None else sources
+        new_rows["counts"][to_write] = 1 if counts is None else counts
+        now = memory.now + 1
+        self._assign(touched, now, times=now.expand(len(touched)), **new_rows)
+        return touched, old["keys"] if keep else None
+
+    def _assign(self, slots: Tensor, now: Tensor, **rows: Tensor) -> None:
+        """Put new rows into slots and set the time: all of it or, where anything is raised meanwhile (as by Ctrl-C), nothing."""
+        buffers: dict[str, Any] = self.memory._buffers
+        old, old_now = {name: buffers[name][slots] for name in rows}, buffers["now"].clone()
+        try:
+            buffers["now"].copy_(now)
+            for name, new in rows.items():
+                buffers[name][slots] = new
+        except BaseException:
+            buffers["now"].copy_(old_now)
+            for name, before in old.items():
+                buffers[name][slots] = before
+            raise
+        self.rebuild()
 
     def _choose(self, confirmed: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
         """(count,) int64: the slots to write: empty ones, the lowest first, then those of the largest age + r.
@@ -240,15 +253,11 @@ class TorchBackend:
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
     def erase(self, slots: Tensor, keep: bool) -> Tensor | None:
-        memory = self.memory
-        before = memory.keys[slots] if keep else None
-        memory.values[slots] = -1
-        memory.keys[slots] = 0.0
-        memory.sources[slots] = -1
-        memory.counts[slots] = 0
-        memory.times[slots] = -1
-        self.filled -= len(slots)
-        return before
+        memory, none = self.memory, torch.full_like(slots, -1)
+        before = memory.keys[slots]
+        empty = torch.zeros_like(before)
+        self._assign(slots, memory.now, keys=empty, values=none, sources=none, counts=none + 1, times=none)
+        return before if keep else None
 
 
 def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
