@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 
-    Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0. Its tensors are made
-    when they are first asked for, as copies: `Memory.loss` and `Memory.update` work on what was found, and refuse a recall
-    whose tensors were edited.
+    Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0. Its tensors are
+    made when they are first asked for, as copies: `Memory.loss` and `Memory.update` work on what was found, and refuse
+    a recall whose tensors were edited.
 
     Attributes:
         shape: of the queries, (..., key_size).
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
-    __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version", "__weakref__")
+    __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version")
 
     def __init__(
         self,
@@ -107,7 +107,9 @@ class Recall:
         if self.history is not None and name in _DIFFERENTIABLE:
             with torch.enable_grad():  # as it was when the memory was asked
                 tensors = Neighbours.apply(self.asked, self.backend, self.history)
-                self._made |= {each: self._shaped(tensor) for each, tensor in zip(_DIFFERENTIABLE, tensors, strict=True)}
+                self._made |= {
+                    each: self._shaped(tensor) for each, tensor in zip(_DIFFERENTIABLE, tensors, strict=True)
+                }
         else:
             self._made[name] = self._shaped(getattr(self.found, name).clone())
         return self._made[name]

@@ -1,4 +1,4 @@
-"""The rules by torch: on any device, of any floating type, without a compiler. The extension does the same in fewer calls."""
+"""The rules by torch: on any device, of any floating type, without a compiler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ GOLDEN, MIX_1, MIX_2 = (number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58
 
 @dataclass(frozen=True, eq=False)
 class TorchFound:
-    """See `Found`."""
+    """What n queries found, without gradient; that of the extension has the same attributes.
+
+    Attributes:
+        query: (n, key_size), the queries made of length 1.
+        inverse_lengths: (n,), by what each query was multiplied.
+        slots: (n, k) int64, nearest first; -1 where there are fewer than k.
+        similarities: (n, k); -inf where there is none.
+        values: (n, k) int64; -1 where there is none.
+        weights: (n, k), softmax of inverse temperature x similarities; 0 where there is none.
+        exclude: (n,) int64, or None.
+    """
 
     query: Tensor
     inverse_lengths: Tensor
@@ -35,17 +45,19 @@ class TorchFound:
 
 
 class TorchBackend:
-    """See `Backend`."""
+    """The paper's rules, and what `NativeBackend` does too."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.used = self.filled = 0
 
     def rebuild(self) -> None:
+        """Take up the slots as they are now."""
         filled = (self.memory.values >= 0).nonzero().squeeze(1)
         self.used, self.filled = int(filled[-1]) + 1 if len(filled) else 0, len(filled)
 
     def recall(self, query: Tensor, exclude: Tensor | None) -> TorchFound:
+        """Find the neighbours of queries, (n, key_size); exclude: (n,) int64, or None."""
         memory = self.memory
         units, inverse_lengths = normalise(query)
         found = memory.search.find(memory, units, exclude)
@@ -72,11 +84,19 @@ class TorchBackend:
         return TorchFound(units, inverse_lengths, slots, similarities, values, weights, exclude)
 
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> TorchFound:
+        """Return what was found from tensors named as its attributes."""
         return TorchFound(**tensors, exclude=exclude)
 
     def recall_gradient(
         self, found: TorchFound, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
     ) -> Tensor:
+        """Return the gradient of the queries, (n, key_size).
+
+        Args:
+            keys: (capacity, key_size), as they are now.
+            changed: slots (m,), ascending, and their keys as they were, (m, key_size).
+            of: the gradients of the normalised queries, of similarities and of weights, None for 0.
+        """
         of_units, of_similarities, of_weights = of
         weights, slots = found.weights, found.slots
         by_slot = torch.zeros_like(weights)
@@ -98,6 +118,7 @@ class TorchBackend:
     def loss(
         self, found: TorchFound, target: Tensor, mask: Tensor | None, with_gradient: bool
     ) -> tuple[Tensor, Tensor | None]:
+        """Return the mean margin loss, a scalar, and its gradient by the queries, (n, key_size)."""
         memory = self.memory
         right = found.values == target[:, None]
         wrong = ~right & (found.values >= 0)
@@ -155,6 +176,7 @@ class TorchBackend:
         generator: torch.Generator | None,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
+        """Confirm and write; return the slots touched, ascending, and their old keys where these are to be kept."""
         memory = self.memory
         rows = slice(None) if mask is None else mask
         query, nearest, answers = found.query[rows], found.slots[rows, 0], found.values[rows, 0]
@@ -178,6 +200,7 @@ class TorchBackend:
     def write(
         self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
+        """Write each key to a slot of its own; returns the same."""
         none, units = values.new_empty(0), normalise(keys)[0]
         confirmed = none, units.new_empty((0, self.memory.key_size)), none
         return self._change(units, confirmed, (units, values, sources, counts), None, keep)
@@ -210,7 +233,7 @@ class TorchBackend:
         return touched, old["keys"] if keep else None
 
     def _assign(self, slots: Tensor, now: Tensor, **rows: Tensor) -> None:
-        """Put new rows into slots and set the time: all of it or, where anything is raised meanwhile (as by Ctrl-C), nothing."""
+        """Put new rows into slots and set the time: all of it or, where Ctrl-C or an error comes between, nothing."""
         buffers: dict[str, Any] = self.memory._buffers
         old, old_now = {name: buffers[name][slots] for name in rows}, buffers["now"].clone()
         try:
@@ -243,7 +266,7 @@ class TorchBackend:
         slots = free.nonzero().squeeze(1)
         times = memory.times[slots]
         if len(slots) > left:
-            # Noise of less than `age_noise` can lift a slot past the last of the oldest only if it was touched less than
+            # Noise below `age_noise` can lift a slot past the last of the oldest only if it was touched less than
             # `age_noise` updates after it.
             last = times.kthvalue(left).values
             near = times < last + max(math.ceil(memory.age_noise), 1)
@@ -253,6 +276,7 @@ class TorchBackend:
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
     def erase(self, slots: Tensor, keep: bool) -> Tensor | None:
+        """Empty filled slots, (n,), ascending; return their keys where these are to be kept."""
         memory, none = self.memory, torch.full_like(slots, -1)
         before = memory.keys[slots]
         empty = torch.zeros_like(before)
@@ -276,7 +300,7 @@ def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uniform(seed: int, slots: Tensor) -> Tensor:
-    """(n,) float64 in [0, 1): a number that follows from a seed and a slot, by SplitMix64; as in native/memory/book.cpp."""
+    """Return the noise of each slot, (n,) float64 in [0, 1), by SplitMix64; as in native/memory/book.cpp."""
 
     def shifted(x: Tensor, bits: int) -> Tensor:
         return (x >> bits) & ((1 << (64 - bits)) - 1)  # of unsigned numbers

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from rarecall._native import Index
     from rarecall.memory import Memory
 
 
@@ -24,7 +23,7 @@ class Search(nn.Module):
         version: the version of the memory that the search has followed to.
     """
 
-    index: Index | None
+    index: Any
     version: int | None
 
     def __init__(self) -> None:

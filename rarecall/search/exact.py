@@ -37,7 +37,7 @@ class ExactSearch(Search):
 
 
 def multiply(memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-    """Return the k slots of the largest products with each query, (n, at most k), by torch; of equal ones the newest."""
+    """Return the k slots of the largest products with each query, (n, at most k); of equal ones the newest."""
     n, used = len(query), memory.used
     empty = memory.values[:used] < 0
     own_row, own_slot = _excluded(memory.sources[:used], exclude)

@@ -33,7 +33,7 @@ class LSHSearch(Search):
     Args:
         key_size: the key dimension.
         capacity: number of slots.
-        target_recall: the share of neighbours at a cosine of 0.9 that are to be found; nearer ones are found more often.
+        target_recall: the share of neighbours at a cosine of 0.9 to be found; nearer ones are found more often.
         tables: hash tables, each with hash vectors of its own; by default as many as `target_recall` asks for.
         bits: hash vectors of a table; by default so many that a bucket of a full memory holds `width / 4` on average.
         probes: buckets looked into in each table; there are 2 ** bits of them.
@@ -66,7 +66,8 @@ class LSHSearch(Search):
             )
         if not 0 < target_recall < 1:
             raise ValueError(
-                f'LSHSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take search="exact".'
+                f"LSHSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take "
+                'search="exact".'
             )
         if bits is None:
             bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
@@ -115,10 +116,7 @@ class LSHSearch(Search):
             allowed = (exclude[row] != memory.sources[slot]) | (exclude[row] < 0)
             row, slot = row[allowed], slot[allowed]
         similarity = torch.cat(
-            [
-                (query[r] * memory.keys[s]).sum(1)
-                for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)
-            ]
+            [(query[r] * memory.keys[s]).sum(1) for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)]
         )
         # From pairs to one row of candidates for each query.
         count = row.bincount(minlength=len(query))
