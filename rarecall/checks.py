@@ -94,7 +94,7 @@ def check_slots(slots: Mapping[str, Tensor], what: str) -> None:
     """
     values, times, now = slots["values"], slots["times"], slots["now"]
     if not 0 <= int(now) <= LATEST:
-        raise ValueError(f"{what} is at update {int(now)}; expected 0 to {LATEST}.")
+        raise ValueError(f"{what} has now={int(now)}; expected 0 to {LATEST} updates.")
     filled = values >= 0
     lengths = torch.linalg.vector_norm(slots["keys"], dim=1, dtype=torch.float64)
     wrong: dict[str, Any] = {

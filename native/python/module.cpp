@@ -44,29 +44,26 @@ auto compute(const Compute &run) {
     refuse("refuse_edited_recall");
 }
 
-Tensor buffer(nb::dict buffers, PyObject *name) {
+Tensor buffer(nb::dict buffers, const char *name) {
+    // Strings of Python are made once; there are few names, and the same ones at each call.
+    static std::vector<std::pair<const char *, PyObject *>> known;
+    auto at = std::find_if(known.begin(), known.end(), [&](const auto &each) { return each.first == name; });
+    if (at == known.end()) at = known.insert(known.end(), {name, PyUnicode_InternFromString(name)});
+    PyObject *found = PyDict_GetItemWithError(buffers.ptr(), at->second);
     Tensor tensor;
-    PyObject *found = PyDict_GetItemWithError(buffers.ptr(), name);
-    if (!found || !read_tensor(found, tensor)) throw nb::key_error("a buffer of the memory is missing");
+    if (!found || !read_tensor(found, tensor)) throw nb::key_error(name);
     return tensor;
 }
 
-// The slots of a memory, from its buffers, (capacity, ...).
+// The slots of a memory, from its buffers.
 Slots slots_of(const Book &book, nb::dict buffers) {
-    static PyObject *const keys = PyUnicode_InternFromString("keys"), *const values = PyUnicode_InternFromString("values"),
-                           *const sources = PyUnicode_InternFromString("sources"),
-                           *const counts = PyUnicode_InternFromString("counts"),
-                           *const times = PyUnicode_InternFromString("times"), *const now = PyUnicode_InternFromString("now");
     Slots slots;
-    const Tensor all_values = buffer(buffers, values), all_keys = buffer(buffers, keys);
-    const int64_t n = slots.capacity = all_values.count;
-    slots.key_size = n > 0 ? all_keys.count / n : 0;
-    slots.keys = all_keys.numbers<float>(n * slots.key_size);
-    slots.values = all_values.numbers<int64_t>(n);
-    slots.sources = buffer(buffers, sources).numbers<int64_t>(n);
-    slots.counts = buffer(buffers, counts).numbers<int64_t>(n);
-    slots.times = buffer(buffers, times).numbers<int64_t>(n);
-    slots.now = buffer(buffers, now).numbers<int64_t>(1);
+    slots.capacity = buffer(buffers, "values").count;
+    const Tensor keys = buffer(buffers, "keys");
+    slots.key_size = slots.capacity > 0 ? keys.count / slots.capacity : 0;
+    slots.keys = keys.numbers<float>(slots.capacity * slots.key_size);
+    slots.each_field([&](const char *name, int64_t *&numbers) { numbers = buffer(buffers, name).numbers<int64_t>(slots.capacity); });
+    slots.now = buffer(buffers, "now").numbers<int64_t>(1);
     slots.used = book.used();
     return slots;
 }
