@@ -60,7 +60,7 @@ class Neighbours(torch.autograd.Function):
         ctx.backend, ctx.history = backend, history
         ctx.set_materialize_grads(False)
         found = history.found
-        return found.query, found.similarities, found.weights
+        return found.query.clone(), found.similarities.clone(), found.weights.clone()
 
     @staticmethod
     @once_differentiable

@@ -29,8 +29,7 @@ FIELDS = {
     "counts": (torch.int64, 0),
     "times": (torch.int64, -1),
 }
-# What the search, and the order in which slots are written, follow from.
-WATCHED = ("keys", "values", "times")
+NAMES = (*FIELDS, "now")  # of all buffers
 # Slots are numbered by 32 bits in an index; a recall has room for k numbers of each query.
 MOST_SLOTS, MOST_NEIGHBOURS = 2**31 - 2, 2**20
 # A file may announce this many bytes of slots without a word, and beyond it so many times what it holds itself.
@@ -133,7 +132,7 @@ class Memory(nn.Module):
     @property
     def version(self) -> int:
         """Grows with every change: a recall of an older version is out of date."""
-        return self._state.version
+        return self.backend and self._state.version
 
     @property
     def ages(self) -> Tensor:
@@ -264,6 +263,8 @@ class Memory(nn.Module):
 
         Equal keys stay beside each other, and the newest of them answers.
         """
+        if not isinstance(other, Memory):
+            raise TypeError(f"merge got {type(other).__name__}; expected a Memory.")
         held = other.slots()
         order = held.ages.sort(descending=True, stable=True).indices
         self.write(held.keys[order], held.values[order], held.sources[order], held.counts[order])
@@ -339,9 +340,7 @@ class Memory(nn.Module):
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
         for name in FIELDS.keys() & tensors.keys():
             rows, own = tensors[name], memory._buffers[name]
-            if len(rows) > len(own):
-                raise ValueError(f"{path} holds {len(rows)} slots; expected at most {len(own)}, its capacity.")
-            if rows.shape[1:] == own.shape[1:]:
+            if len(rows) <= len(own) and rows.shape[1:] == own.shape[1:]:
                 tensors[name] = torch.cat([rows, own[len(rows) :].to(rows.dtype)])
         if not same:  # the search's state is of another capacity: it is made anew
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("search.")}
@@ -349,6 +348,7 @@ class Memory(nn.Module):
             memory.load_state_dict(tensors, strict=same)
         except RuntimeError as error:
             raise ValueError(f"{path} does not hold the tensors that its settings announce: {error}") from error
+        memory.lock.exclusive(memory._get_in_step)
         return memory
 
     # ---- under the lock ----
@@ -470,6 +470,7 @@ class Memory(nn.Module):
             return
         check_slots(self._buffers, "The memory")
         state.backend = backend.choose(self)
+        state.native = state.backend.native if isinstance(state.backend, NativeBackend) else None
         state.version += 1
         state.backend.rebuild()
         state.seen = self._stamp()
@@ -502,6 +503,9 @@ class Memory(nn.Module):
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
         """As contiguous int64 where the memory is: of this shape, none less than `at_least`."""
+        native = self._state.native
+        if native is not None and native.are_ids(ids, shape, at_least):
+            return ids
         check_ids(name, ids, shape, at_least)
         return ids.to(self._buffers["values"]).contiguous()
 
@@ -551,8 +555,7 @@ class Memory(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        names = (*FIELDS, "now")
-        given = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
+        given = {name: state_dict[prefix + name] for name in NAMES if prefix + name in state_dict}
         mine = [name for name in state_dict if name.startswith(prefix)]
         try:
             self._check_given(given)
@@ -566,7 +569,7 @@ class Memory(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
         if given:
             # Slots and search that come together fit together.
-            self._state.restoring = len(given) == len(names) and any(n.startswith(f"{prefix}search.") for n in mine)
+            self._state.restoring = len(given) == len(NAMES) and any(n.startswith(f"{prefix}search.") for n in mine)
             self._state.version += 1
 
     def _check_given(self, given: Mapping[str, Any]) -> None:
@@ -574,7 +577,7 @@ class Memory(nn.Module):
             own = self._buffers[name]
             if not isinstance(tensor, Tensor) or tensor.shape != own.shape or tensor.is_floating_point() != (name == "keys"):
                 came = f"{tensor.dtype} of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor)
-                raise ValueError(f"The state has {name} of {came}; expected {own.dtype} of shape {tuple(own.shape)}.")
+                raise ValueError(f"size mismatch for {name}: got {came}; expected {own.dtype} of {tuple(own.shape)}.")
         if given:
             device = self.values.device
             check_slots({name: given.get(name, own).to(device) for name, own in self._buffers.items()}, "The state")
@@ -589,21 +592,22 @@ class Memory(nn.Module):
 class _State:
     """What follows from the buffers, and what tells whether it still does."""
 
-    __slots__ = ("backend", "histories", "restoring", "seen", "version")
+    __slots__ = ("backend", "histories", "native", "restoring", "seen", "version")
 
     def __init__(self) -> None:
         self.version = 0
         self.seen: int | None = None  # the stamp of the buffers that the backend was made of
         self.restoring = False  # whether the search's own state is of these buffers
         self.backend: Any = None
+        self.native: Any = None  # the extension, where it is the backend
         self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
 
 
 def _stamp(buffers: Any) -> int:
     extension = backend.extension()
     if extension is not None:
-        return extension.stamp(buffers, WATCHED)
-    tensors = [buffers[name] for name in WATCHED]
+        return extension.stamp(buffers, NAMES)
+    tensors = [buffers[name] for name in NAMES]
     return hash(tuple((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors))
 
 

@@ -204,7 +204,6 @@ WRONG: dict[str, tuple[Callable[[dict[str, Tensor]], object], dict[str, Any], st
     "fewer counts than keys": (shorter("counts"), {}, "counts"),
     "more slots than the capacity": (longer, {}, "keys|slots|capacity"),
     "no keys": (lambda tensors: tensors.pop("keys"), {}, "keys"),
-    "keys of another type": (lambda tensors: tensors.update(keys=tensors["keys"].half()), {}, "keys"),
     "values of another type": (lambda tensors: tensors.update(values=tensors["values"].float()), {}, "values"),
     "another key size": (nothing, {"key_size": 7}, "key"),
     "a capacity of fewer slots": (nothing, {"capacity": 3}, "capacity|keys|slots"),

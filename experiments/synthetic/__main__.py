@@ -25,35 +25,48 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
 
-    training = commands.add_parser("train", help="train a model; the same command goes on where it was stopped")
+    training = commands.add_parser("train", help="train a model; run the same command again to resume")
     training.add_argument("--model", choices=MODELS, required=True)
-    training.add_argument("--memory", action="store_true", help="with a memory")
-    training.add_argument("--preset", choices=PRESETS, default="paper", help="the full task, or one of minutes")
-    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/a")
-    training.add_argument("--steps", type=count, metavar="N", help="of the whole run; the preset's by default")
-    training.add_argument("--units", type=count, metavar="N", help="channels, or units in a layer")
-    training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory; the preset's by default")
+    training.add_argument("--memory", action="store_true", help="use a memory")
+    training.add_argument("--preset", choices=PRESETS, default="paper", help="the full task, or one that takes minutes")
+    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, e.g. runs/a")
+    training.add_argument("--steps", type=count, metavar="N", help="number of steps (default: the preset's)")
+    training.add_argument("--units", type=count, metavar="N", help="channels, or units per layer")
+    training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory (default: the preset's)")
     training.add_argument(
-        "--fixed", action="store_true", help="the same examples in each epoch, and not new As and Bs around the numbers"
+        "--fixed",
+        action="store_true",
+        help="use the same examples in every epoch, rather than new As and Bs around the numbers",
     )
-    training.add_argument("--forced", type=share, metavar="S", help="share of sequences trained on the right output")
-    training.add_argument("--batch", type=count, metavar="N", help="sequences in a step")
-    training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
-    training.add_argument("--first", type=int, metavar="N", help="numbers that training begins with; 0: all at once")
-    training.add_argument("--short", type=count, metavar="N", help="greatest length until all numbers take part")
+    training.add_argument(
+        "--forced", type=share, metavar="S", help="fraction of sequences trained with teacher forcing"
+    )
+    training.add_argument("--batch", type=count, metavar="N", help="sequences per step")
+    training.add_argument("--rate", type=float, metavar="R", help="peak learning rate")
+    training.add_argument(
+        "--first", type=int, metavar="N", help="numbers in the first level of the curriculum; 0: no curriculum"
+    )
+    training.add_argument("--short", type=count, metavar="N", help="maximum length until all numbers are used")
     training.add_argument("--seed", type=int, default=0)
     training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
-    training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
+    training.add_argument("--tensorboard", action="store_true", help="also write metrics for TensorBoard")
     training.set_defaults(run=_train)
 
-    evaluating = commands.add_parser("evaluate", help="fully correct test sequences, and a look inside")
+    evaluating = commands.add_parser("evaluate", help="measure fully correct test sequences, and inspect the memory")
     model = evaluating.add_mutually_exclusive_group(required=True)
-    model.add_argument("--weights", type=Path, metavar="FILE", help="of a trained model")
-    model.add_argument("--hamming", choices=PRESETS, metavar="PRESET", help="the Hamming nearest neighbour on a preset")
-    evaluating.add_argument(
-        "--capacities", type=count, nargs="+", default=[], metavar="N", help="fill memories of these sizes as well"
+    model.add_argument("--weights", type=Path, metavar="FILE", help="weights of a trained model")
+    model.add_argument(
+        "--hamming", choices=PRESETS, metavar="PRESET", help="evaluate the Hamming nearest neighbour on a preset"
     )
-    evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+    evaluating.add_argument(
+        "--capacities",
+        type=count,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="also fill and measure memories of these sizes",
+    )
+    evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
     add_pack(commands, "synthetic")
@@ -61,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run(parser, arguments)
 
 
-# The experiments are imported where they run, so that the help of a command does not wait for torch.
+# Experiments are imported inside the functions that run them, so that --help does not import torch.
 
 
 def _train(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Asking a trained network, which writes its own output and changes nothing."""
+"""Free-running inference with a trained network, and filling its memory without training."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from experiments.synthetic.task import Data, Examples, batches
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What a network wrote for some examples.
+    """Correctness of a network's output on some examples.
 
     Attributes:
-        right: (n,) bool, the whole sequence.
-        digits: (n, digits) bool, each digit.
-        by_memory: (n, digits) bool, the memory's own answers, or None without a memory.
-        confidence: (n, digits), of these.
-        source: (n, digits) int64, the training examples that they came from.
+        right: (n,) bool, whether the whole sequence is correct.
+        digits: (n, digits) bool, whether each digit is correct.
+        by_memory: (n, digits) bool, whether the memory's own answer is correct; None without a memory.
+        confidence: (n, digits), confidence of the memory's answers.
+        source: (n, digits) int64, training examples that the memory's answers came from, -1 for none.
     """
 
     right: Tensor
@@ -34,7 +34,7 @@ class Answers:
 
 @torch.no_grad()
 def ask(network: Network, examples: Examples, batch: int = 250, quiet: bool = True) -> Answers:
-    """Runs free over the examples, and changes nothing."""
+    """Run the network on its own output (no teacher forcing). Changes nothing."""
     network.eval()
     parts: list[dict[str, Tensor]] = []
     order = list(batches(examples, batch))
@@ -50,7 +50,7 @@ def ask(network: Network, examples: Examples, batch: int = 250, quiet: bool = Tr
             nearest = asked.of_digits(recall.slots[..., 0])
             part["source"] = torch.where(nearest < 0, -1, network.memory.sources[nearest.clamp(min=0)])
         parts.append(part)
-    back = torch.cat(order).argsort()  # to the order of the examples
+    back = torch.cat(order).argsort()  # back to the order of the examples
     return Answers(**{name: torch.cat([part[name] for part in parts])[back] for name in parts[0]})
 
 
@@ -58,20 +58,20 @@ def ask(network: Network, examples: Examples, batch: int = 250, quiet: bool = Tr
 def refill(
     run: dict[str, Any], network: Network, data: Data, capacity: int, *, passes: int = 2, quiet: bool = True
 ) -> Network:
-    """The same network with a new memory that was shown the training examples: no training, only updates.
+    """Return the same network with a new memory filled with the training examples, by updates without training.
 
-    As in its training, it writes on from its own output, or from the right one.
+    As in its training, the network continues from its own output or from the correct one (teacher forcing).
 
-    In a first pass, every fourth new digit finds another number's key that happens to have its value, and is averaged
-    into it in place of a slot of its own. A second pass writes those that are still answered wrong.
+    In the first pass, the nearest key of every fourth new digit belongs to another number but has the same value, so
+    the query is averaged into it instead of getting a slot of its own. A second pass writes those that are still wrong.
     """
     if network.memory is None:
-        raise ValueError("refill got a network without a memory; there is nothing to fill.")
+        raise ValueError("refill got a network without a memory; expected one with a memory.")
     filled = make_network(run["model"], network.memory.key_size, capacity)
     filled.load_state_dict(dict(network.named_parameters()), strict=False)
     filled.eval()
     generator = torch.Generator().manual_seed(0)
-    batch = min(64, max(1, capacity // data.task.longest))  # whatever misses finds a slot
+    batch = min(64, max(1, capacity // data.task.longest))  # every query that misses gets a slot
     order = [which for _ in range(passes) for which in batches(data.training, batch, generator)]
     for which in tqdm(order, desc=f"{capacity} slots", disable=quiet):
         shown = data.training[which]
@@ -84,7 +84,7 @@ def refill(
 
 
 def per_cent(right: Tensor) -> dict[str, Any]:
-    """A share in per cent with its 95% confidence interval, and of how many; None where there are none."""
+    """Return a proportion in per cent with its 95% confidence interval and its count; None if the count is 0."""
     count = len(right)
     if count == 0:
         return {"mean": None, "interval": None, "asked": 0}

@@ -1,4 +1,4 @@
-"""Few numbers and short sequences first: without that, the keys of 16,000 numbers stay at chance."""
+"""Curriculum: few numbers and short sequences first. Without it, accuracy on 16,000 numbers stays at chance."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from experiments.synthetic.task import Data
 
 @dataclass
 class Progress:
-    """Where a run is in its curriculum; all of it is in a checkpoint.
+    """Position of a run in its curriculum, as saved in a checkpoint.
 
     Attributes:
-        level: how often it was promoted.
-        asked, right: first digits since then, and those that were right.
+        level: the current level.
+        asked, right: first digits seen in this level, and how many of them were correct.
     """
 
     level: int = 0
@@ -25,26 +25,26 @@ class Progress:
 
 
 class Curriculum:
-    """The examples of `first` numbers, then of twice as many, ... of all; then all lengths.
+    """Start with the examples of `first` numbers, double the numbers until all are used, then allow all lengths.
 
-    A level is passed when the first digit was right in `enough` of the answers to one pass over the level's examples
-    (and to `fewest` of them). The first digit is the measure since it can follow from the input alone; later ones are
-    helped by those before them. At the latest the level is passed when its share of half of the run is over, so that
-    every run, with or without a memory, has all examples and lengths in its second half.
+    A level is passed when the first digit was correct in a fraction `enough` of the answers during one pass over the
+    level's examples (at least `fewest` answers). The first digit is the criterion since it depends on the input alone;
+    later digits are also predicted from earlier ones. A level is passed at the latest when its share of the first half
+    of the run is over, so every run, with or without a memory, trains on all examples and lengths in its second half.
 
     Args:
         data: the task.
-        first: numbers in the first level; 0 is no curriculum.
-        short: the greatest length up to the last level.
-        enough: share of first digits.
-        fewest: answers to judge by.
+        first: numbers in the first level; 0 disables the curriculum.
+        short: maximum length before the last level.
+        enough: required fraction of correct first digits.
+        fewest: minimum number of answers to judge by.
     """
 
     def __init__(self, data: Data, *, first: int, short: int, enough: float = 0.8, fewest: int = 512) -> None:
         self.data, self.enough, self.fewest = data, enough, fewest
         task = data.task
         present = data.training.x.unique()
-        # The order in which numbers come is drawn, but follows from the seed of the task alone.
+        # The order of the numbers is random, but depends only on the seed of the task.
         shuffled = torch.randperm(len(present), generator=torch.Generator().manual_seed(task.seed))
         self._rank = torch.zeros(task.symbols + 1, dtype=torch.int64)
         self._rank[present[shuffled]] = torch.arange(len(present))
@@ -61,21 +61,21 @@ class Curriculum:
 
     @property
     def numbers(self) -> int:
-        """How many numbers take part now."""
+        """Number of numbers used in this level."""
         return self.levels[self.progress.level][0]
 
     @property
     def longest(self) -> int:
-        """The greatest length now."""
+        """Maximum length in this level."""
         return self.levels[self.progress.level][1]
 
     def examples(self) -> Tensor:
-        """Numbers of the training examples that take part now."""
+        """Return the indices of the training examples used in this level."""
         taking_part = self._rank[self.data.training.x] < self.numbers
         return taking_part.nonzero().squeeze(1)
 
     def note(self, right: Tensor, share_of_run: float) -> bool:
-        """Takes down whether first digits were right, (n,) bool; returns whether the run goes up a level now."""
+        """Record whether first digits were correct, (n,) bool. Returns whether the run advances to the next level."""
         now, last = self.progress, len(self.levels) - 1
         now.asked += len(right)
         now.right += int(right.sum())

@@ -1,7 +1,7 @@
 """python -m experiments.synthetic evaluate --weights runs/a/network.safetensors --out results/synthetic-a.json
 
-The share of fully correct sequences, as in the paper, each network writing its own output; then by how often a number
-was in the training examples, by digit, at a greater length, and by the size of the memory.
+Measure the percentage of fully correct sequences, as in the paper, without teacher forcing; also by how often a number
+occurred in training, by digit, at a greater length, and by the capacity of the memory.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ LONGER = 60
 def evaluate(
     network: Network, run: dict[str, Any], *, capacities: tuple[int, ...] = (), quiet: bool = False
 ) -> dict[str, Any]:
-    """All figures as they are published, in per cent.
+    """Return all published figures, in per cent.
 
     Args:
-        network: the trained one.
-        run: how it was trained, as its file tells.
-        capacities: of memories to be filled anew and measured as well.
-        quiet: no progress bars.
+        network: the trained network.
+        run: settings of its training, from its file.
+        capacities: capacities of further memories to fill and measure.
+        quiet: show no progress bars.
     """
     data = Data(Task(**run["task"]))
     answers = ask(network, data.test, quiet=quiet)
@@ -58,7 +58,7 @@ def evaluate(
 
 
 def evaluate_hamming(task: Task) -> dict[str, Any]:
-    """The figures of the Hamming nearest neighbour."""
+    """Return the figures of the Hamming nearest neighbour."""
     data = Data(task)
     right = hamming.answer(data.test, data.training) == data.test.outputs
     answers = Answers(right.all(1), data.test.of_digits(right))
@@ -66,7 +66,7 @@ def evaluate_hamming(task: Task) -> dict[str, Any]:
 
 
 def figures_of(answers: Answers, data: Data, examples: Examples) -> dict[str, Any]:
-    """Shares of fully correct sequences, and of digits by their place."""
+    """Return percentages of fully correct sequences, and of correct digits by position."""
     seen = data.times_seen(examples.x)
     figures: dict[str, Any] = {"test": per_cent(answers.right)}
     groups = {"0": seen == 0, "1": seen == 1, "2": seen == 2, "3 or more": seen >= 3}
@@ -78,11 +78,13 @@ def figures_of(answers: Answers, data: Data, examples: Examples) -> dict[str, An
 
 
 def network_of(path: str | os.PathLike[str]) -> tuple[Network, dict[str, Any]]:
-    """The trained network in a file, and how it was trained."""
+    """Load a trained network and the settings of its training."""
     _, header = storage.read(path, kind="network")
     run = json.loads(header.get("run", "{}"))
     if not {"task", "model", "capacity"} <= run.keys():
-        raise ValueError(f"{path} does not hold a network of the synthetic task; expected what its training wrote.")
+        raise ValueError(
+            f"{path} does not hold a network of the synthetic task; expected a file written by its training."
+        )
     network = weights.load(path)
     assert isinstance(network, NeuralGPU | Seq2Seq)
     return network, run | {"commit": header.get("commit", "unknown")}

@@ -1,4 +1,7 @@
-"""The nearest training example by Hamming distance, whose output is the answer: it finds the same surroundings."""
+"""Baseline: answer with the output of the nearest training example by Hamming distance.
+
+The As and Bs dominate the distance, so it mostly finds an example with the same surroundings and another number.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from experiments.synthetic.task import PADDING, Examples
 
 
 def nearest(asked: Tensor, known: Tensor, block: int = 500) -> Tensor:
-    """The number of the known sequence that differs from each asked one at the fewest places; of equals the first.
+    """Return the index of the known sequence nearest to each of `asked` by Hamming distance; the first of equals.
 
     Args:
-        asked, known: (n, length) and (m, length) int64; padding differs from all else.
-        block: asked sequences at a time.
+        asked, known: (n, length) and (m, length) int64; padding is a symbol of its own.
+        block: number of sequences per matrix product.
 
     Returns:
         (n,) int64
@@ -26,13 +29,13 @@ def nearest(asked: Tensor, known: Tensor, block: int = 500) -> Tensor:
     known_ones = F.one_hot(known, PADDING + 1).flatten(1).float()
     found = []
     for part in asked.split(block):
-        same = F.one_hot(part, PADDING + 1).flatten(1).float() @ known_ones.t()  # (block, m): places that are the same
+        same = F.one_hot(part, PADDING + 1).flatten(1).float() @ known_ones.t()  # (block, m): number of equal places
         found.append(same.argmax(1))
     return torch.cat(found)
 
 
 def answer(asked: Examples, known: Examples) -> Tensor:
-    """(n, length) int64: the outputs of the nearest known examples."""
+    """Return the outputs of the nearest known examples, (n, length) int64."""
     length = max(asked.inputs.shape[1], known.inputs.shape[1])
     found = nearest(_padded(asked.inputs, length), _padded(known.inputs, length))
     return _padded(known.outputs, length)[found, : asked.inputs.shape[1]]

@@ -1,4 +1,4 @@
-"""A look inside: what a key encodes, and whether the memory knows when it is wrong."""
+"""What the keys of a memory encode, and whether its confidence tells right answers from wrong ones."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from experiments.synthetic.task import Data, Examples
 
 
 def look_inside(answers: Answers, data: Data) -> dict[str, Any]:
-    """What the nearest neighbours of the test's digits have in common with what was asked.
+    """Compare the test examples with the training examples that their digits' nearest neighbours came from.
 
     Args:
-        answers: to the test examples, of a memory whose sources are numbers of training examples, as `refill` makes it.
+        answers: answers to the test examples, with a memory filled by `refill`, whose sources are training examples.
         data: the task.
 
     Returns:
-        Shares of nearest neighbours with the same number, length and place of the number, beside the shares of random
-        training examples; and how sure the memory was when it was right and when it was wrong.
+        Percentages of nearest neighbours with the same number, length and position of the number, next to those of
+        random training examples; and the memory's confidence when it was right and when it was wrong.
     """
     if answers.source is None or answers.by_memory is None or answers.confidence is None:
-        raise ValueError("look_inside got the answers of a network without a memory; there is nothing inside.")
+        raise ValueError(
+            "look_inside got the answers of a network without a memory; expected those of one with a memory."
+        )
     found = answers.source >= 0
     asked = torch.arange(len(data.test))[:, None].expand_as(answers.source)[found]
     known = answers.source[found]
@@ -42,7 +44,7 @@ def look_inside(answers: Answers, data: Data) -> dict[str, Any]:
 
 
 def in_common(asked: Examples, these: Tensor, known: Examples, those: Tensor) -> dict[str, dict[str, Any]]:
-    """What pairs of examples have in common, in per cent: the number, or what surrounds it."""
+    """Return how often pairs of examples agree, in per cent: in the number, and in its surroundings."""
     return {
         "number": per_cent(asked.x[these] == known.x[those]),
         "length": per_cent(asked.lengths[these] == known.lengths[those]),
@@ -55,13 +57,13 @@ def in_common(asked: Examples, these: Tensor, known: Examples, those: Tensor) ->
 
 
 def by_confidence(confidence: Tensor, right: Tensor, parts: int = 10) -> list[dict[str, Any]]:
-    """The share of right answers in each tenth of the range of confidences."""
+    """Return the percentage of correct answers in each bin of confidence."""
     bins = (confidence * parts).long().clamp(0, parts - 1)
     return [{"from": part / parts} | per_cent(right[bins == part]) for part in range(parts)]
 
 
 def _beside(examples: Examples, which: Tensor, offset: int) -> Tensor:
-    """(n,) int64: the symbol so far from the first digit; -1 beyond the sequence."""
+    """Return the symbol at `offset` from the first digit, (n,) int64; -1 outside the sequence."""
     place = examples.starts[which] + offset
     inside = (place >= 0) & (place < examples.lengths[which])
     symbols = examples.inputs[which, place.clamp(0, examples.inputs.shape[1] - 1)]

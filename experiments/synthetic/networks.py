@@ -1,4 +1,4 @@
-"""The two networks of the paper's second table, of any size."""
+"""The two networks of the paper's second table."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MODELS = ("neural-gpu", "seq2seq")
 
 
 def make_network(model: str, units: int, capacity: int) -> Network:
-    """A network.
+    """Return a new network.
 
     Args:
         model: one of MODELS.
-        units: channels of a Neural GPU, or units in a layer of seq2seq; numbers in a key of the memory.
-        capacity: slots of the memory; 0 for none.
+        units: channels of the Neural GPU or units per layer of seq2seq; also the key dimension of the memory.
+        capacity: slots of the memory; 0 for no memory.
     """
     memory = Memory(units, capacity) if capacity else None
     if model == "neural-gpu":

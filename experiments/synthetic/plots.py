@@ -1,4 +1,4 @@
-"""Training and a look inside as plots."""
+"""Plots of training and of the memory's confidence and capacity."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from experiments.synthetic.table import PAPER
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
-    """Draws what there is in `folder` to PNG files in `out`.
+    """Plot the results in `folder` to PNG files in `out`.
 
-    `synthetic-*-training.jsonl`, the metrics of a run, becomes the curves of that run; the results with a memory become
-    what its keys have in common with what was asked, how right it is by its confidence, and accuracy by capacity.
+    The metrics of a run, `synthetic-*-training.jsonl`, give its training curves; results of networks with a memory give
+    accuracy by confidence and accuracy by capacity.
     """
     folder, out = Path(folder), Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
     if any(figures["by capacity"] for figures in inside.values()):
         paths.append(_save(out / "synthetic-capacity.png", lambda axes: _capacity(axes, inside)))
     if not paths:
-        raise FileNotFoundError(f"There is nothing of the synthetic task in {folder}. Train and evaluate first.")
+        raise FileNotFoundError(f"There are no results of the synthetic task in {folder}. Train and evaluate first.")
     return paths
 
 

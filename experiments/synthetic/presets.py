@@ -1,4 +1,4 @@
-"""The full task and a small one, and how each model is trained on them."""
+"""Presets: the full task and a small one, with the training settings of each model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from experiments.synthetic.train import Run
 
 @dataclass(frozen=True)
 class Preset:
-    """A task, the memory for it, and for how long to train.
+    """A task, with the sizes and training length for it.
 
     Attributes:
-        task: what is to be learned.
-        units: of each model.
+        task: the task.
+        units: units of each model.
         capacity: slots of the memory.
-        steps: of a run.
-        short: the greatest length while not all numbers take part.
+        steps: training steps.
+        short: maximum length before the last level of the curriculum.
     """
 
     task: Task
@@ -32,28 +32,28 @@ PRESETS = {
     "paper": Preset(Task(), {"neural-gpu": 32, "seq2seq": 256}, capacity=500_000, steps=10_000, short=16),
     "small": Preset(
         Task(symbols=4_000, digits=6, shortest=7, longest=16, training=10_000, test=2_000),
-        # With 256 units, seq2seq learns so few numbers by heart.
+        # With 256 units, seq2seq memorises this few numbers in its weights.
         {"neural-gpu": 32, "seq2seq": 64},
         capacity=60_000,
         steps=3_000,
         short=12,
     ),
 }
-# The Neural GPU learns from its own output: with the right one on its tape, it would ask the memory with what it is to
-# find. Seq2seq asks with what its attention found in the input, so that it may learn from the right output, all places
-# at once.
+# Fraction of teacher forcing. The Neural GPU is trained on its own output: with the correct one on its tape, its query
+# would contain the answer. The query of seq2seq is its attention over the input, so teacher forcing is possible, and
+# all positions are computed at once.
 FORCED = {"neural-gpu": 0.0, "seq2seq": 1.0}
 RATE = {"neural-gpu": 3e-3, "seq2seq": 1e-3}
 
 
 def make_run(preset: str, model: str, *, memory: bool, **chosen: Any) -> Run:
-    """A preset's run of a model.
+    """Return the settings of a run.
 
     Args:
         preset: a name in PRESETS.
         model: "neural-gpu" or "seq2seq".
-        memory: whether it has one.
-        chosen: fields of `Run` in place of the preset's; None leaves the preset's.
+        memory: whether it has a memory.
+        chosen: fields of `Run` that replace the preset's, unless they are None.
     """
     of_preset = PRESETS[preset]
     run = Run(
@@ -71,7 +71,7 @@ def make_run(preset: str, model: str, *, memory: bool, **chosen: Any) -> Run:
 
 
 def preset_of(task: dict[str, int]) -> str:
-    """The name of a task's preset, whatever its seed; "own" where it has none."""
+    """Return the name of a task's preset, regardless of its seed; "own" if there is none."""
     for name, preset in PRESETS.items():
         if asdict(replace(preset.task, seed=task["seed"])) == task:
             return name

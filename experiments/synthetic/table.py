@@ -1,4 +1,7 @@
-"""python -m experiments.synthetic table: the paper's table with our figures beside it, from results/*.json."""
+"""python -m experiments.synthetic table
+
+Print the paper's table next to our results, from results/*.json.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PAPER: dict[str, tuple[str, float]] = {
 
 
 def table(folder: str | os.PathLike[str]) -> str:
-    """Everything in a folder of results, in Markdown."""
+    """Format all results in a folder as Markdown."""
     found = results.read_all(folder, "synthetic")
     lines: list[str] = []
     for preset in ("paper", "small"):
@@ -42,7 +45,7 @@ def table(folder: str | os.PathLike[str]) -> str:
 
 
 def lines_of(result: dict[str, Any]) -> str:
-    """One result of `evaluate`, as tables."""
+    """Format one result of `evaluate` as tables."""
     figures = result["figures"]
     lines = _row("fully correct", "test", *[name for name in figures if name.startswith("length")])
     lines += _row(*["---"] * lines[0].count(" | "), "---")
@@ -66,7 +69,7 @@ def lines_of(result: dict[str, Any]) -> str:
 
 
 def plus_minus(share: dict[str, Any]) -> str:
-    """A share as it is printed."""
+    """Format a percentage with its confidence interval."""
     return "–" if share["mean"] is None else f"{share['mean']:.1f} ± {share['interval']:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""The synthetic task: As and Bs are copied, and the one number between them goes through a random function.
+"""The synthetic task: copy As and Bs, and apply a random function to the number between them.
 
 input   A 0 1 3 2 3 3 2 B A B A B        0132332 in base 4 is 1982
 output  A 0 3 2 2 0 3 2 B A B A B        f(1982) = 3726 is 0322032
@@ -15,20 +15,20 @@ from torch import Tensor
 BASE = 4
 A, B = BASE, BASE + 1
 SYMBOLS = BASE + 2  # the digits, A and B
-VALIDATION = 500  # examples at most
-PADDING = SYMBOLS  # after the end of a sequence; no network gets to see it
+VALIDATION = 500  # maximum number of validation examples
+PADDING = SYMBOLS  # after the end of a sequence; never part of a network's input
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be learned, and from how many examples; the paper's numbers are the defaults.
+    """Settings of the task; the defaults are the paper's.
 
     Attributes:
         symbols: the function f maps {2, ..., symbols} to itself.
-        digits: of a number, in base 4, with leading zeros.
-        shortest, longest: lengths of a sequence; every length is as likely (the paper tells only the longest).
-        training, test: how many examples.
-        seed: of f and of the examples.
+        digits: digits of a number in base 4, with leading zeros.
+        shortest, longest: range of sequence lengths, uniformly distributed (the paper specifies only the longest).
+        training, test: numbers of examples.
+        seed: random seed of f and of the examples.
     """
 
     symbols: int = 16_000
@@ -48,7 +48,7 @@ class Task:
         if not self.digits <= self.shortest <= self.longest:
             raise ValueError(
                 f"Task got lengths {self.shortest} to {self.longest}; expected at least the {self.digits} digits, and "
-                "the shortest first."
+                "shortest <= longest."
             )
         if min(self.training, self.test) < 1:
             raise ValueError(f"Task got {self.training} training and {self.test} test examples; expected at least 1.")
@@ -59,10 +59,10 @@ class Examples:
     """Pairs of input and output.
 
     Attributes:
-        x: (n,) int64, the numbers in the inputs.
-        lengths, starts: (n,) int64, of each sequence, and where its number begins.
-        inputs, outputs: (n, greatest length) int64, PADDING after the end.
-        digits: of a number.
+        x: (n,) int64, numbers in the inputs.
+        lengths, starts: (n,) int64, length of each sequence and position of its number.
+        inputs, outputs: (n, maximum length) int64, PADDING after the end.
+        digits: digits of a number.
     """
 
     x: Tensor
@@ -76,20 +76,20 @@ class Examples:
         return len(self.x)
 
     def __getitem__(self, which: Tensor) -> Examples:
-        """Some of them, cut to the longest."""
+        """Return some of the examples, trimmed to the longest of them."""
         lengths = self.lengths[which]
         end = int(lengths.max()) if len(lengths) else 0
         inputs, outputs = self.inputs[which, :end], self.outputs[which, :end]
         return Examples(self.x[which], lengths, self.starts[which], inputs, outputs, self.digits)
 
     def of_digits(self, places: Tensor) -> Tensor:
-        """(n, length, ...) -> (n, digits, ...): what is at the places of the digits."""
+        """Select the positions of the digits, (n, length, ...) -> (n, digits, ...)."""
         where = self.starts[:, None] + torch.arange(self.digits)
         return places[torch.arange(len(self))[:, None], where]
 
 
 class Data:
-    """The function, the training and the test examples of a task, and others, drawn as the test's, to validate with."""
+    """The function of a task, and its training, validation and test examples."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -102,17 +102,17 @@ class Data:
         self.validation = self.draw(torch.randint(elements, (few,), generator=generators[3]) + 2, generators[3])
 
     def draw(self, x: Tensor, generator: torch.Generator | None = None) -> Examples:
-        """Examples of these numbers, of any length of the task."""
+        """Return examples of these numbers, with random lengths."""
         lengths = torch.randint(self.task.shortest, self.task.longest + 1, x.shape, generator=generator)
         return self.surround(x, lengths, generator)
 
     def surround(self, x: Tensor, lengths: Tensor, generator: torch.Generator | None = None) -> Examples:
-        """Examples of these numbers and lengths; the place of the number, the As and the Bs are drawn.
+        """Return examples of these numbers and lengths, with a random position of the number and random As and Bs.
 
         Args:
-            x: (n,) int64.
+            x: (n,) int64, numbers.
             lengths: (n,) int64.
-            generator: of what is drawn; the global one by default.
+            generator: random generator (default: torch's global one).
         """
         digits, longest = self.task.digits, int(lengths.max())
         room = lengths - digits + 1
@@ -125,18 +125,18 @@ class Data:
         return Examples(x, lengths, starts, inputs, outputs, digits)
 
     def times_seen(self, x: Tensor) -> Tensor:
-        """(n,) int64: in how many training examples each number is."""
+        """Return the number of training examples with each number, (n,) int64."""
         return torch.bincount(self.training.x, minlength=self.task.symbols + 1)[x]
 
 
 def digits_of(x: Tensor, digits: int) -> Tensor:
-    """(n,) -> (n, digits): in base 4, the greatest first."""
+    """Convert to base 4, most significant digit first: (n,) -> (n, digits)."""
     powers = BASE ** torch.arange(digits - 1, -1, -1)
     return x[:, None] // powers % BASE
 
 
 def batches(examples: Examples, size: int, generator: torch.Generator | None = None) -> Iterator[Tensor]:
-    """Numbers of examples, at most `size` at a time, all of one length; in random order where there is a generator."""
+    """Yield indices of at most `size` examples of the same length; in random order if a generator is given."""
     found = []
     for length in examples.lengths.unique():
         which = (examples.lengths == length).nonzero().squeeze(1)

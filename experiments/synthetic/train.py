@@ -1,6 +1,6 @@
 """python -m experiments.synthetic train --model neural-gpu --memory --preset paper --out runs/neural-gpu
 
-What a run writes is told in `experiments.training`.
+Train a network. `experiments.training` describes the files of a run.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from rarecall.models.decoded import Decoded
 
 @dataclass(frozen=True)
 class Run:
-    """What was asked for; a checkpoint of one run does not go on as another.
+    """Settings of a run. A checkpoint can only be resumed with the same settings.
 
     Attributes:
-        task: what is to be learned.
+        task: the task.
         model: "neural-gpu" or "seq2seq".
-        units: channels of a Neural GPU, or units in a layer of seq2seq; numbers in a key of the memory.
-        capacity: slots of the memory, 0 for none.
-        steps: of the whole run; the learning rate reaches 0 at the last.
-        seed: of everything random but the task.
-        batch: sequences in a step, all of one length.
-        rate: the greatest learning rate of Adam.
-        clip: the greatest norm of the gradient.
-        forced: the share of sequences that are trained with the right output on the tape, and not with their own.
-        anew: whether each epoch draws the As, the Bs, the length and the place of the number anew. Else the 40,000
-            examples are the same in each, as in the paper, and none is answered by what it wrote itself.
-        first, short: of the curriculum. Fixed examples come at all lengths from the first step: of the short ones
-            alone, most numbers have one example or none.
+        units: channels of the Neural GPU or units per layer of seq2seq; also the key dimension of the memory.
+        capacity: slots of the memory; 0 for no memory.
+        steps: total number of steps; the learning rate reaches 0 at the last.
+        seed: random seed of everything but the task.
+        batch: sequences per step, all of the same length.
+        rate: peak learning rate of Adam.
+        clip: maximum gradient norm.
+        forced: fraction of sequences trained with teacher forcing rather than on the network's own output.
+        anew: whether every epoch draws new As and Bs, lengths and positions of the numbers. Otherwise the 40,000
+            examples are fixed, as in the paper, and the keys that an example wrote are excluded from its recall.
+        first, short: settings of the curriculum. Fixed examples are used at all lengths from the first step, since
+            most numbers have at most one short example.
     """
 
     task: Task
@@ -61,10 +61,10 @@ class Run:
 
 
 def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bool:
-    """Trains, from the checkpoint in `out` where there is one. Returns False where it was stopped before the end."""
+    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted."""
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    started_from = commit()  # the code on the disk may change while the run lasts
+    started_from = commit()  # files on disk may change during the run
     state = State(run)
     if (out / CHECKPOINT).is_file():
         state.read(out / CHECKPOINT)
@@ -86,21 +86,21 @@ def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bo
 
 
 class State:
-    """All that a step changes: the network and its memory, the optimizer, the curriculum, the order of the examples."""
+    """State of a run: the network and its memory, the optimizer, the curriculum, the order of the examples."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.step = run, 0
-        self.plans: list[list[int]] = []  # [n, steps]: up to step n the run was to have so many steps
+        self.plans: list[list[int]] = []  # [n, steps]: until step n, `run.steps` was `steps`
         self.data = Data(run.task)
         short = run.short if run.anew else run.task.longest
         self.curriculum = Curriculum(self.data, first=run.first, short=short)
         torch.manual_seed(run.seed)
         self.network = make_network(run.model, run.units, run.capacity)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, fused=True)
-        self.order = torch.empty(0, dtype=torch.int64)  # examples still to be shown before any comes again
+        self.order = torch.empty(0, dtype=torch.int64)  # examples left in this epoch
 
     def forward_one(self) -> dict[str, float]:
-        """One step; returns its figures."""
+        """Run one training step. Returns its metrics."""
         run, network = self.run, self.network.train()
         which, examples = self.next_batch()
         rate = run.rate * schedule(self.step / run.steps, warm_up=0.01, hold=0.6)
@@ -134,7 +134,7 @@ class State:
         return {"loss": loss.item(), "first": first.float().mean().item()} | figures
 
     def next_batch(self) -> tuple[Tensor, Examples]:
-        """The numbers of the next examples, and themselves, all of one length."""
+        """Return the indices of the next examples and the examples, all of the same length."""
         run, training = self.run, self.data.training
         if len(self.order) == 0:
             active = self.curriculum.examples()
@@ -156,7 +156,7 @@ class State:
         return head, examples
 
     def validate(self) -> dict[str, float]:
-        """Right sequences and digits, running free, of examples that are neither of training nor of the test."""
+        """Return the accuracy by sequence and by digit on the validation examples, without teacher forcing."""
         answers = ask(self.network, self.data.validation)
         figures = {"validation": answers.right.float().mean().item()}
         for place, share in enumerate(answers.digits.float().mean(0).tolist(), 1):
@@ -164,14 +164,14 @@ class State:
         return figures
 
     def write(self, path: Path) -> None:
-        """Everything to one file."""
+        """Write the complete state to one file."""
         tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
         header = {"run": asdict(self.run), "step": self.step, "plans": self.plans}
         header["curriculum"] = asdict(self.curriculum.progress)
         write_checkpoint(path, tensors | {"order": self.order}, self.optimizer, header)
 
     def read(self, path: Path) -> None:
-        """Goes on from a file that `write` made."""
+        """Restore the state from a file written by `write`."""
         parts, header = read_checkpoint(path, asdict(self.run), self.optimizer)
         self.network.load_state_dict(parts["network"])
         self.order, self.step = parts["order"][""], header["step"]
@@ -182,7 +182,7 @@ class State:
 
 
 def of_digits(decoded: Decoded, examples: Examples, which: Tensor) -> dict[str, float]:
-    """Right sequences, and right digits by their place in the number, of the output and of the memory's own answers."""
+    """Return the accuracy by sequence, and by digit for the output and for the memory's own answers."""
     if not which.any():
         return {}
     output = decoded.output == examples.outputs

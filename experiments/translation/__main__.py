@@ -44,75 +44,88 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
 
-    training = commands.add_parser("train", help="train a network; the same command goes on where it was stopped")
-    training.add_argument("--memory", action="store_true", help="with a memory")
-    training.add_argument("--preset", choices=PRESETS, default="cpu", help="the paper's network, or one for a CPU")
-    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, such as runs/a")
-    training.add_argument("--from", type=Path, dest="begin", metavar="FILE", help="begin with these trained weights")
+    training = commands.add_parser("train", help="train a network; run the same command again to resume")
+    training.add_argument("--memory", action="store_true", help="use a memory")
+    training.add_argument(
+        "--preset", choices=PRESETS, default="cpu", help="the paper's network, or one that a CPU can train"
+    )
+    training.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the run, e.g. runs/a")
+    training.add_argument(
+        "--from", type=Path, dest="begin", metavar="FILE", help="initialise with these trained weights"
+    )
     _add_text(training)
-    training.add_argument("--steps", type=count, metavar="N", help="of the whole run; the preset's by default")
-    training.add_argument("--pieces", type=count, metavar="N", help="of the vocabulary")
-    training.add_argument("--units", type=count, metavar="N", help="in a layer")
-    training.add_argument("--layers", type=count, metavar="N", help="of the encoder, and of the decoder")
+    training.add_argument("--steps", type=count, metavar="N", help="number of steps (default: the preset's)")
+    training.add_argument("--pieces", type=count, metavar="N", help="vocabulary size")
+    training.add_argument("--units", type=count, metavar="N", help="units per layer")
+    training.add_argument("--layers", type=count, metavar="N", help="layers of the encoder and of the decoder")
     training.add_argument(
         "--shortcut", action=argparse.BooleanOptionalAction, help="add the embedded source to the encoder's output"
     )
     training.add_argument(
         "--ask",
         action=argparse.BooleanOptionalAction,
-        help="learn what to ask the memory, and not only by what the attention found",
+        help="learn the memory's query from more than the attention's output",
     )
     training.add_argument(
         "--trust",
         action=argparse.BooleanOptionalAction,
-        help="mix what the memory says into the output, as far as it is trusted",
+        help="mix the memory's distribution into the output, with learned weights",
     )
     training.add_argument(
         "--frozen",
         action=argparse.BooleanOptionalAction,
-        help="train only what has to do with the memory; the rest stays as it is in --from",
+        help="train only the parameters that use the memory; keep the others as in --from",
     )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
     training.add_argument(
-        "--passage", type=int, metavar="N", help="pairs in a row that are shown to the memory together; 0: random order"
+        "--passage",
+        type=int,
+        metavar="N",
+        help="consecutive pairs that are kept together; 0: all pairs in random order",
     )
     training.add_argument(
-        "--drawn", type=int, metavar="N", help="pieces in a step's softmax beside those of its targets; 0: all"
+        "--drawn", type=int, metavar="N", help="sampled pieces in a step's softmax besides those of its targets; 0: all"
     )
-    training.add_argument("--tokens", type=count, metavar="N", help="target pieces of a step at the most")
-    training.add_argument("--longest", type=count, metavar="N", help="pairs with more pieces are left out of training")
-    training.add_argument("--rate", type=float, metavar="R", help="the greatest learning rate")
-    training.add_argument("--dropout", type=float, metavar="P", help="of what goes into a layer")
+    training.add_argument("--tokens", type=count, metavar="N", help="maximum number of target pieces per step")
+    training.add_argument("--longest", type=count, metavar="N", help="leave out training pairs with more pieces")
+    training.add_argument("--rate", type=float, metavar="R", help="peak learning rate")
+    training.add_argument("--dropout", type=float, metavar="P", help="dropout of the layers' inputs")
     training.add_argument("--seed", type=int)
     training.add_argument("--report-every", type=count, default=50, metavar="N", help="steps between lines of metrics")
     training.add_argument("--measure-every", type=count, default=1000, metavar="N", help="steps between BLEU scores")
     training.add_argument("--save-every", type=count, default=500, metavar="N", help="steps between checkpoints")
-    training.add_argument("--tensorboard", action="store_true", help="write the figures for TensorBoard as well")
+    training.add_argument("--tensorboard", action="store_true", help="also write metrics for TensorBoard")
     training.set_defaults(run=_train)
 
-    evaluating = commands.add_parser("evaluate", help="BLEU before and after a context was shown to the memory")
-    evaluating.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained network")
-    evaluating.add_argument("--baseline", type=Path, metavar="FILE", help="of one without memory, to compare it with")
+    evaluating = commands.add_parser("evaluate", help="measure BLEU before and after a context is shown to the memory")
+    evaluating.add_argument("--weights", type=Path, required=True, metavar="FILE", help="weights of a trained network")
     evaluating.add_argument(
-        "--test", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="files to test with; newstest2014 by default"
+        "--baseline", type=Path, metavar="FILE", help="weights of a network without memory to compare with"
+    )
+    evaluating.add_argument(
+        "--test", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="test files (default: newstest2014)"
     )
     _add_text(evaluating)
     _add_beam(evaluating)
     evaluating.add_argument(
-        "--refill", type=count, metavar="N", help="empty the memory and show it the last N training pairs first"
+        "--refill", type=count, metavar="N", help="first empty the memory and show it the last N training pairs"
     )
-    evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations there")
-    evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+    evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations to this folder")
+    evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
-    saying = commands.add_parser("text", help="translate a sentence, and learn others first")
+    saying = commands.add_parser("text", help="translate sentences, optionally after teaching others")
     saying.add_argument("sentence", nargs="+", metavar="SENTENCE")
     saying.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
     saying.add_argument(
-        "--teach", action="append", default=[], metavar="'SOURCE ||| TARGET'", help="a pair to learn first; repeatable"
+        "--teach", action="append", default=[], metavar="'SOURCE ||| TARGET'", help="a pair to teach first; repeatable"
     )
-    saying.add_argument("--explain", action="store_true", help="the memory's answer to each piece, and its origin")
-    saying.add_argument("--save", type=Path, metavar="FILE", help="write the weights with what was taught there")
+    saying.add_argument(
+        "--explain", action="store_true", help="print the memory's answer for each piece, and its source"
+    )
+    saying.add_argument(
+        "--save", type=Path, metavar="FILE", help="write the weights with the taught memory to this file"
+    )
     _add_text(saying)
     _add_beam(saying)
     saying.set_defaults(run=_text)
@@ -123,29 +136,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _add_text(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--data", metavar="DIR", help="holds ende/; $RARECALL_DATA by default")
+    command.add_argument("--data", metavar="DIR", help="folder that contains ende/ (default: $RARECALL_DATA)")
     command.add_argument(
-        "--source", type=Path, nargs="+", metavar="FILE", help="training text; Europarl, Tatoeba and news by default"
+        "--source", type=Path, nargs="+", metavar="FILE", help="training text (default: Europarl, Tatoeba and news)"
     )
     command.add_argument("--target", type=Path, nargs="+", metavar="FILE", help="its translation, line by line")
     command.add_argument(
-        "--repeat", type=count, nargs="+", metavar="N", help="how often each of these files is seen in an epoch"
+        "--repeat", type=count, nargs="+", metavar="N", help="how often each file is repeated in an epoch"
     )
     command.add_argument(
-        "--development", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="newstest2013 by default"
+        "--development",
+        type=Path,
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="development text (default: newstest2013)",
     )
 
 
 def _add_beam(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--beam", type=count, default=4, metavar="N", help="sentences that are followed at once")
-    command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="of the length normalisation")
-    command.add_argument("--beta", type=float, default=0.2, metavar="B", help="of the coverage penalty")
+    command.add_argument("--beam", type=count, default=4, metavar="N", help="beam width")
+    command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="strength of the length normalisation")
+    command.add_argument("--beta", type=float, default=0.2, metavar="B", help="strength of the coverage penalty")
     command.add_argument(
-        "--caution", type=float, metavar="C", help="how sure the memory must be to be heard; 1 by default"
+        "--caution", type=float, metavar="C", help="subtracted from the log-odds of trusting the memory (default: 1)"
     )
 
 
-# The experiments are imported where they run, so that the help of a command does not wait for torch.
+# Experiments are imported inside the functions that run them, so that --help does not import torch.
 
 
 def _train(args: argparse.Namespace) -> None:
@@ -191,7 +208,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         _pair(args.development, DEVELOPMENT, args.data),
         read(files.sources, files.targets),
     )
-    # Where the data is differs from machine to machine.
+    # Without --data, which differs from machine to machine.
     texts = ("test", "source", "target", "repeat", "development")
     names = ("weights", "baseline", *texts, "beam", "alpha", "beta", "caution", "refill", "out")
     origin = results.origin(command_of(args, "translation", names), trained.run["seed"])
@@ -220,7 +237,7 @@ def _text(args: argparse.Namespace) -> None:
             files = _files(args)
             text = read(files.sources, files.targets)
         except FileNotFoundError:
-            print("The training text is not at hand: its sentences are named by their numbers.")
+            print("The training text is not available: its sentences are named by their numbers.")
         else:
             if text.digest != trained.run["text"]:
                 raise ValueError(f"The text is not what the network was trained on: {trained.run['trained_on']}.")
@@ -239,7 +256,7 @@ def _text(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace) -> Trained:
-    """The network that is asked for, as cautious as it is to be."""
+    """Load the network and set its caution."""
     from experiments.translation import networks
 
     trained = networks.read(args.weights)
@@ -252,7 +269,7 @@ def _read(args: argparse.Namespace) -> Trained:
 
 
 def _files(args: argparse.Namespace) -> Files:
-    """The training text that is asked for."""
+    """Return the training files."""
     from experiments.translation.text import Files, training_files
 
     if args.source is None and args.target is None and args.repeat is None:
@@ -263,7 +280,7 @@ def _files(args: argparse.Namespace) -> Files:
 
 
 def _pair(given: list[Path] | None, name: str, folder: str | None) -> Text:
-    """The text of two files, or of a news test where none are given."""
+    """Read the text of two files, or of a news test if none are given."""
     from experiments.translation.text import news_test, read
 
     return news_test(name, folder) if given is None else read(given[:1], given[1:])
@@ -272,7 +289,7 @@ def _pair(given: list[Path] | None, name: str, folder: str | None) -> Text:
 def _taught(pair: str) -> tuple[str, str]:
     source, between, target = pair.partition("|||")
     if not between or not source.strip() or not target.strip():
-        raise ValueError(f"--teach got {pair!r}; expected 'source ||| target', a sentence on both sides.")
+        raise ValueError(f"--teach got {pair!r}; expected 'source ||| target', a sentence on each side.")
     return source.strip(), target.strip()
 
 

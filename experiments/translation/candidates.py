@@ -1,7 +1,7 @@
-"""A softmax over part of the vocabulary: over all of it, it is much of the work of a small network's step.
+"""Sampled softmax: the full softmax takes much of the time of a small network's training step.
 
 After "On Using Very Large Target Vocabulary for Neural Machine Translation" (Jean, Cho, Memisevic, Bengio, 2015): the
-pieces of the batch take part, and some of the others, drawn anew for each step, stand for them all.
+softmax is over the pieces of the batch and a random sample of the others, which is weighted to represent all of them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 class Candidates(NamedTuple):
-    """The pieces that take part in a step.
+    """The pieces in the softmax of a step.
 
     Attributes:
-        pieces: (n,) int64, each once.
-        places: where in `pieces` the target's are, of the target's shape.
-        weights: (n,), the logarithm of how many pieces each stands for, to be added to its logit.
+        pieces: (n,) int64, without duplicates.
+        places: indices of the targets in `pieces`, in the shape of the target.
+        weights: (n,), logarithm of the number of pieces that each represents, to be added to its logit.
     """
 
     pieces: Tensor
@@ -28,15 +28,14 @@ class Candidates(NamedTuple):
 
 
 def draw(target: Tensor, vocabulary: int, drawn: int) -> Candidates:
-    """All pieces of the target, and as many of the others as are to be drawn.
+    """Return all pieces of the target and a sample of the others.
 
-    What the softmax divides by is then right on average: the exponentials of those drawn, times the number that each
-    stands for, are on average those of all.
+    The weighted sum of exponentials is an unbiased estimate of the full softmax's denominator.
 
     Args:
         target: int64 of any shape.
-        vocabulary: pieces in all.
-        drawn: of those that are not in the target; where there are no more of them, all take part.
+        vocabulary: vocabulary size.
+        drawn: number of sampled pieces that are not in the target; all of them, if there are fewer.
     """
     own, places = target.unique(return_inverse=True)
     is_other = torch.ones(vocabulary, dtype=torch.bool)

@@ -1,8 +1,8 @@
 """python -m experiments.translation evaluate --weights runs/b/network.safetensors --baseline runs/a/network.safetensors
 
-The paper's protocol: the weights are frozen, only the memory changes. The even lines of the test, counted from 0, are
-shown to the memory three times, and the odd lines are translated; or the whole test is shown, as an oracle, and the
-whole test is translated.
+Measure BLEU by the paper's protocol: the weights are frozen, only the memory changes. The even lines of the test set,
+counted from 0, are shown to the memory three times, and the odd lines are translated; or, as an oracle, the whole test
+set is shown and translated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiments.translation.translator import PASSES, check_lengths, show, tran
 from rarecall.models.beam import Beam
 from rarecall.models.gnmt import GNMT
 
-# Whose translations these are, in the order of the paper's table.
+# The systems compared, in the order of the paper's table.
 BASELINE, EMPTIED, MEMORY = "without memory", "with memory, emptied", "with memory"
 EVEN, WHOLE = "even lines as context", "whole test as context (oracle)"
 FULL, ODD, DEVELOPMENT = "full test", "odd lines", "development"
@@ -30,12 +30,12 @@ FULL, ODD, DEVELOPMENT = "full test", "odd lines", "development"
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What the networks are measured with.
+    """The texts of an evaluation.
 
     Attributes:
-        test: whose even lines are shown, and whose odd lines are translated.
-        development: where what was shown must do no harm.
-        training: the text that they were trained on, to know which words are rare, and to refill the memory.
+        test: test set; its even lines are shown, its odd lines are translated.
+        development: development set, which checks that showing the context does no harm.
+        training: training text, to count rare words and to refill the memory.
     """
 
     test: Text
@@ -53,16 +53,16 @@ def evaluate(
     translations: Path | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """All figures as they are published.
+    """Return all published figures.
 
     Args:
-        trained: the network with a memory, or one without, of which there is less to measure.
-        baseline: the network without a memory that it is compared with.
-        measured: the text.
-        beam: how to search.
-        refill: empty the memory and show it the last so many training pairs first; 0 to take it as it is.
-        translations: a folder to write all translations to, one file for each.
-        quiet: no progress bars.
+        trained: the network, usually with a memory.
+        baseline: a network without a memory to compare it with.
+        measured: the texts.
+        beam: settings of the beam search.
+        refill: first empty the memory and show it this many of the last training pairs; 0: use it as it is.
+        translations: folder to write all translations to.
+        quiet: show no progress bars.
     """
     beam = beam or Beam()
     check(trained, baseline, measured)
@@ -90,7 +90,7 @@ def evaluate(
             fill(trained, measured.training, refill, quiet=quiet)
         figures["slots"] = len(network.memory)
         if not trained.run["frozen"]:
-            # What the network has learned beside its memory since it began with another is not the memory's merit.
+            # Measures what the network learned in its weights since it was initialised with the baseline's.
             emptied = copy.deepcopy(network)
             if emptied.memory is not None:
                 emptied.memory.reset()
@@ -100,7 +100,7 @@ def evaluate(
             (EVEN, test.of(range(0, len(test), 2)), (ODD, DEVELOPMENT)),
             (WHOLE, test, (FULL,)),
         ):
-            # Each context is shown to a memory that saw no other.
+            # Each context is shown to a fresh copy.
             taught = copy.deepcopy(network)
             pairs = encode(context, trained.vocabulary)
             show(taught, pairs, first_id=len(measured.training), passes=PASSES, quiet=quiet)
@@ -117,12 +117,16 @@ def evaluate(
 
 
 def check(trained: Trained, baseline: Trained | None, measured: Measured) -> None:
-    """Raises where the networks and the text do not belong together, before any of the hour's work is done."""
+    """Check that the networks and texts match, before an hour of work.
+
+    Raises:
+        ValueError: if a network was trained on other text, or --weights and --baseline are mixed up.
+    """
     for of in (trained, *([baseline] if baseline is not None else [])):
         if of.run["text"] != measured.training.digest:
             raise ValueError(
                 f"The network was trained on other text ({of.run['trained_on']}, digest {of.run['text']}) than is "
-                f"given (digest {measured.training.digest}). Name the same files by --source and --target, or --data."
+                f"given (digest {measured.training.digest}). Use the same files (--source and --target, or --data)."
             )
         check_lengths(of.vocabulary.encode(measured.test.sources))
         check_lengths(of.vocabulary.encode(measured.development.sources))
@@ -131,7 +135,7 @@ def check(trained: Trained, baseline: Trained | None, measured: Measured) -> Non
 
 
 def fill(trained: Trained, training: Text, pairs: int, *, quiet: bool = False) -> None:
-    """Empties the memory and shows it the last pairs of the training text, once each."""
+    """Empty the memory, then show it the last `pairs` pairs of the training text once."""
     assert trained.network.memory is not None
     trained.network.memory.reset()
     first = max(0, len(training) - pairs)
@@ -142,7 +146,7 @@ def fill(trained: Trained, training: Text, pairs: int, *, quiet: bool = False) -
 def differences(
     found: dict[str, dict[str, list[str]]], right: dict[str, list[str]], *, quiet: bool = True
 ) -> list[dict[str, Any]]:
-    """Of each translation from those it should be better than, or no worse."""
+    """Return the differences between the systems, each with those it should improve on or not fall behind."""
     compared = (
         (EMPTIED, BASELINE, FULL),
         (MEMORY, EMPTIED, FULL),
@@ -165,7 +169,7 @@ def differences(
 def of_rare(
     found: dict[str, dict[str, list[str]]], test: Text, training: Text, *, quiet: bool = True
 ) -> dict[str, Any]:
-    """How the odd lines fare that share a rare word with the even ones, their context."""
+    """Measure the odd lines that share a rare word with the even lines, their context."""
     context, asked = test.targets[0::2], test.targets[1::2]
     lines = with_rare_words(asked, rare_words(context, training.targets, quiet=quiet))
     return {
@@ -176,7 +180,7 @@ def of_rare(
 
 
 def write_all(found: dict[str, dict[str, list[str]]], folder: Path) -> None:
-    """Writes each translation to a file of its own, a line for a line."""
+    """Write each translation to a file of its own, line by line."""
     folder.mkdir(parents=True, exist_ok=True)
     for whose, of in found.items():
         for part, told in of.items():

@@ -1,4 +1,4 @@
-"""Sentences as numbers, and batches of them without padding in the source."""
+"""Encoded sentences, and batches of pairs whose sources need no padding."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rarecall import storage
 
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """Sentences of different lengths, one after the other.
+    """Sentences of different lengths, concatenated.
 
     Attributes:
-        pieces: (all pieces,) int32, END after each sentence.
+        pieces: (total number of pieces,) int32, END after each sentence.
         starts: (n + 1,) int64: sentence i is pieces[starts[i]:starts[i + 1]].
     """
 
@@ -30,11 +30,11 @@ class Sentences:
 
     @property
     def lengths(self) -> Tensor:
-        """(n,) int64, END included."""
+        """Lengths of the sentences including END, (n,) int64."""
         return self.starts.diff()
 
     def padded(self, which: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, longest of these) int64, END after the end; and the mask, False in this padding."""
+        """Return sentences padded with END, (n, longest) int64, and a mask that is False in the padding."""
         lengths = self.lengths[which]
         place = torch.arange(int(lengths.max()) if len(lengths) else 0)
         mask = place < lengths[:, None]
@@ -43,7 +43,7 @@ class Sentences:
 
     @staticmethod
     def of(lines: Sequence[Sequence[int]]) -> Sentences:
-        """Sentences of lists of pieces."""
+        """Concatenate lists of pieces."""
         starts = torch.tensor([0, *(len(line) for line in lines)]).cumsum(0)
         return Sentences(torch.tensor([piece for line in lines for piece in line], dtype=torch.int32), starts)
 
@@ -53,10 +53,10 @@ class Batch:
     """Pairs whose sources have the same length.
 
     Attributes:
-        ids: (n,) int64, which pairs of the text.
-        source: (n, length) int64, the last of each END.
-        target: (n, time) int64, END after the end.
-        mask: (n, time) bool, False after the end.
+        ids: (n,) int64, indices of the pairs in the text.
+        source: (n, length) int64, ending with END.
+        target: (n, time) int64, padded with END.
+        mask: (n, time) bool, False in the padding.
     """
 
     ids: Tensor
@@ -67,11 +67,11 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """A text as numbers. A pair of which a side is empty has no part in any batch.
+    """An encoded text. Pairs with an empty side are not part of any batch.
 
     Attributes:
-        sources, targets: as many of each.
-        parts: how many pairs came from each pair of files.
+        sources, targets: equally many sentences.
+        parts: number of pairs from each pair of files.
     """
 
     sources: Sentences
@@ -82,33 +82,33 @@ class Pairs:
         return len(self.sources.starts) - 1
 
     def batch(self, which: Tensor) -> Batch:
-        """Some of the pairs, (n,) int64, whose sources have the same length."""
+        """Return the batch of the pairs `which`, (n,) int64, whose sources have the same length."""
         return Batch(which, self.sources.padded(which)[0], *self.targets.padded(which))
 
     def usable(self, longest: int) -> Tensor:
-        """(n,) bool: neither side is empty or has more pieces than `longest`, END not counted."""
+        """Return whether both sides have 1 to `longest` pieces, not counting END: (n,) bool."""
         lengths = torch.stack((self.sources.lengths, self.targets.lengths)) - 1
         return ((lengths > 0) & (lengths <= longest)).all(0)
 
     def repeated(self, repeats: Sequence[int], longest: int) -> Tensor:
-        """(m,) int64: the usable pairs, those of each part so many times."""
+        """Return the indices of the usable pairs, (m,) int64, those of each part repeated."""
         often = torch.repeat_interleave(torch.tensor(repeats), torch.tensor(self.parts))
         return torch.repeat_interleave(torch.arange(len(self)), often * self.usable(longest))
 
     def windows(
         self, repeats: Sequence[int], longest: int, passage: int, together: int, generator: torch.Generator
     ) -> list[Tensor]:
-        """The usable pairs, those of each part so many times, with those of one passage of the text left together.
+        """Return the usable pairs, those of each part repeated, in random windows that keep passages together.
 
         Args:
-            repeats: how often each part is seen.
+            repeats: how often each part is repeated.
             longest: see `usable`.
-            passage: pairs that follow one another in the text.
-            together: passages, of any parts, in a window.
-            generator: of the order.
+            passage: consecutive pairs in a passage.
+            together: passages per window, from any parts.
+            generator: random generator of the order.
 
         Returns:
-            (n,) int64 each, pairs.
+            The indices of the pairs of each window, (n,) int64.
         """
         numbers, usable = torch.arange(len(self)), self.usable(longest)
         passages = [
@@ -125,21 +125,21 @@ class Pairs:
         return [window for window in found if len(window)]
 
     def batches(self, which: Tensor, tokens: int, generator: torch.Generator) -> list[Tensor]:
-        """Cuts pairs into batches, each of sources of one length and of at most so many target pieces.
+        """Split pairs into batches of sources of the same length and at most `tokens` target pieces.
 
-        No source is padded, so the encoder needs no mask. Pairs of similar target lengths come together, and of the
-        same length in random order; the batches are in random order.
+        No source is padded, so the encoder needs no mask. Pairs of similar target lengths are batched together; pairs
+        of the same lengths and batches are in random order.
 
         Args:
-            which: (n,) int64, pairs, some of them more than once.
-            tokens: target pieces of a batch at the most, padding included; one pair at the least.
-            generator: of the order.
+            which: (n,) int64, indices of pairs, possibly repeated.
+            tokens: maximum number of target pieces per batch, including padding; a batch has at least one pair.
+            generator: random generator of the order.
         """
         which = which[torch.randperm(len(which), generator=generator)]
         lengths = torch.stack((self.sources.lengths, self.targets.lengths), 1)[which]
         order = (lengths[:, 0] * (int(lengths[:, 1].max()) + 1) + lengths[:, 1]).argsort(descending=True, stable=True)
         which, lengths = which[order], lengths[order]
-        # Descending: the first of a batch is the longest.
+        # In descending order: the first of a batch is the longest.
         ends = torch.cat((lengths[:, 0].diff().nonzero().squeeze(1) + 1, torch.tensor([len(which)]))).tolist()
         targets, found, start = lengths[:, 1].tolist(), [], 0
         for end in ends:
@@ -151,13 +151,13 @@ class Pairs:
 
 
 def encode(text: Text, vocabulary: Vocabulary, *, cached: bool = False, quiet: bool = True) -> Pairs:
-    """A text as numbers.
+    """Encode a text.
 
     Args:
         text: the sentences.
-        vocabulary: their pieces.
-        cached: keep it in the cache, and take it from there the next time; for large text.
-        quiet: no progress bar.
+        vocabulary: the vocabulary.
+        cached: use the cache, for large texts.
+        quiet: show no progress bar.
     """
     key = hashlib.sha256(f"{text.digest} {vocabulary.digest}".encode()).hexdigest()[:16]
     path = folders.cache() / f"pairs-{key}.safetensors"
@@ -175,9 +175,9 @@ def encode(text: Text, vocabulary: Vocabulary, *, cached: bool = False, quiet: b
 
 
 def by_length(lines: Sequence[Sequence[int]], size: int) -> list[tuple[list[int], Tensor]]:
-    """Batches to be translated: places of at most `size` lines of one length, and their pieces, (n, length) int64.
+    """Batch lines for translation: indices of at most `size` lines of the same length, and their pieces, (n, length).
 
-    The longest come first; empty lines, which have no pieces but END, in no batch.
+    The longest come first. Empty lines, whose only piece is END, are left out.
     """
     places: dict[int, list[int]] = {}
     for place, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Training as plots."""
+"""Plots of training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PANELS = (
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
-    """Draws the curves of each `translation-*-training.jsonl` in `folder`, the metrics of a run, to a PNG in `out`."""
+    """Plot the metrics of each run, `translation-*-training.jsonl` in `folder`, to a PNG file in `out`."""
     folder, out = Path(folder), Path(out)
     found = sorted(folder.glob("translation-*-training.jsonl"))
     if not found:

@@ -1,4 +1,4 @@
-"""The paper's network and one that a CPU can train."""
+"""Presets: the paper's network, and one that a CPU can train."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ PRESETS = {
 
 
 def make_run(preset: str, *, memory: bool, **chosen: Any) -> Run:
-    """A preset's run.
+    """Return the settings of a run.
 
     Args:
         preset: a name in PRESETS.
-        memory: whether it has one.
-        chosen: fields of `Run` in place of the preset's; None leaves the preset's.
+        memory: whether it has a memory.
+        chosen: fields of `Run` that replace the preset's, unless they are None.
     """
     run = replace(PRESETS[preset], **{name: value for name, value in chosen.items() if value is not None})
     return run if memory else replace(run, capacity=0, ask=False, trust=False, passage=0)
 
 
 def preset_of(run: dict[str, Any]) -> str:
-    """The name of the preset whose network a run has; "own" where there is none."""
+    """Return the name of the preset with a run's network; "own" if there is none."""
     shapes = ("units", "layers", "pieces", "shortcut")
     for name, preset in PRESETS.items():
         if all(getattr(preset, shape) == run[shape] for shape in shapes):

@@ -1,4 +1,7 @@
-"""python -m experiments.translation table: the paper's table with our figures beside it, from results/*.json."""
+"""python -m experiments.translation table
+
+Print the paper's table next to our results, from results/*.json.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PAPER: dict[str, tuple[str, float | None, float | None]] = {
 
 
 def table(folder: str | os.PathLike[str]) -> str:
-    """Everything in a folder of results, in Markdown."""
+    """Format all results in a folder as Markdown."""
     found = results.read_all(folder, "translation")
     lines = ["## Translation, English to German, BLEU", ""]
     lines += [f"The paper's network has 8 layers of 1024 and was trained on WMT14. Ours: {_texts(found)}.", ""]
@@ -40,13 +43,13 @@ def table(folder: str | os.PathLike[str]) -> str:
 
 
 def title(result: dict[str, Any]) -> str:
-    """What was measured, and on what text it was trained."""
+    """Return a title: the networks measured, and their training text."""
     networks = " and ".join(result["training"])
     return f"{networks} ({result['preset']}), trained on {_texts([result])}"
 
 
 def lines_of(result: dict[str, Any]) -> str:
-    """One result of `evaluate`, as tables."""
+    """Format one result of `evaluate` as tables."""
     figures = result["figures"]
     lines = _row("BLEU", FULL, ODD, DEVELOPMENT) + _row(*["---"] * 4)
     signatures = set()
@@ -75,7 +78,7 @@ def lines_of(result: dict[str, Any]) -> str:
 
 
 def _ours(found: list[dict[str, Any]], preset: str, whose: str, part: str) -> str:
-    """The figure of the newest result that has it."""
+    """Return the score of the last result that has it."""
     scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in found if result["preset"] == preset]
     known = [score["score"] for score in scores if score is not None]
     published = PAPER[whose][1 if part == FULL else 2]

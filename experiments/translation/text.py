@@ -1,6 +1,6 @@
-"""Parallel text: files whose n-th lines mean the same.
+"""Parallel text: files whose n-th lines are translations of each other.
 
-Lines end at "\\n" and nowhere else; a "\\r" before it and a byte order mark at the beginning are dropped. Files are
+Only "\\n" ends a line; a "\\r" before it and a byte order mark at the beginning of a file are removed. Files are
 UTF-8, plain or gzip.
 """
 
@@ -27,8 +27,8 @@ class Text:
     """Pairs of sentences.
 
     Attributes:
-        sources, targets: lines of the one language and of the other, as many.
-        parts: how many pairs came from each pair of files.
+        sources, targets: equally many lines of the two languages.
+        parts: number of pairs from each pair of files.
     """
 
     sources: list[str]
@@ -39,12 +39,12 @@ class Text:
         return len(self.sources)
 
     def of(self, which: Sequence[int]) -> Text:
-        """Some of the pairs."""
+        """Return some of the pairs."""
         return Text([self.sources[n] for n in which], [self.targets[n] for n in which], (len(which),))
 
     @cached_property
     def digest(self) -> str:
-        """Tells this text from others."""
+        """Hash that identifies this text."""
         digest = hashlib.sha256(repr(self.parts).encode())
         for lines in (self.sources, self.targets):
             digest.update("\n".join(lines).encode())
@@ -53,12 +53,12 @@ class Text:
 
 @dataclass(frozen=True)
 class Files:
-    """Which files are read, in order.
+    """Files of a text, in order.
 
     Attributes:
-        sources, targets: as many of each.
-        repeats: how often a pair of each file is seen in an epoch.
-        name: what a table says of a network that was trained on them.
+        sources, targets: equally many files.
+        repeats: how often each file is repeated in an epoch.
+        name: name of the text in tables.
     """
 
     sources: tuple[Path, ...]
@@ -70,12 +70,12 @@ class Files:
         if not len(self.sources) == len(self.targets) == len(self.repeats):
             raise ValueError(
                 f"Got {len(self.sources)} source files, {len(self.targets)} target files and {len(self.repeats)} "
-                "repeats; expected as many of each: the first source goes with the first target."
+                "repeats; expected the same number of each: the first source goes with the first target."
             )
 
 
 def training_files(folder: str | os.PathLike[str] | None = None, news: int = 8) -> Files:
-    """The text that the published networks are trained on; the news, which are few, are repeated so often."""
+    """Return the training files of the published networks; the small news files are repeated `news` times."""
     home = folders.data(folder) / "ende"
     names = [home / "europarl", home / "tatoeba", *(home / "newstest" / year for year in NEWS)]
     return Files(
@@ -87,13 +87,13 @@ def training_files(folder: str | os.PathLike[str] | None = None, news: int = 8) 
 
 
 def news_test(name: str, folder: str | os.PathLike[str] | None = None) -> Text:
-    """A news test, such as "newstest2014"."""
+    """Read a news test, e.g. "newstest2014"."""
     stem = folders.data(folder) / "ende" / "newstest" / name
     return read([_found(stem, "en")], [_found(stem, "de")])
 
 
 def read(sources: Sequence[Path], targets: Sequence[Path]) -> Text:
-    """Reads pairs of files one after the other."""
+    """Read pairs of files and concatenate them."""
     read_sources: list[str] = []
     read_targets: list[str] = []
     parts = []
@@ -101,8 +101,8 @@ def read(sources: Sequence[Path], targets: Sequence[Path]) -> Text:
         lines, meanings = read_lines(source), read_lines(target)
         if len(lines) != len(meanings):
             raise ValueError(
-                f"{source} has {len(lines)} lines and {target} has {len(meanings)}; expected as many in both, the n-th "
-                'of one the translation of the n-th of the other (lines end at "\\n" only).'
+                f"{source} has {len(lines)} lines and {target} has {len(meanings)}; expected the same number, the n-th "
+                'line of one the translation of the n-th of the other (only "\\n" ends a line).'
             )
         if not lines:
             raise ValueError(f"{source} and {target} are empty; expected a sentence on each line.")
@@ -113,25 +113,27 @@ def read(sources: Sequence[Path], targets: Sequence[Path]) -> Text:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file, plain or gzip."""
+    """Read the lines of a file, plain or gzip."""
     if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}. Name a folder that holds ende/ by --data or RARECALL_DATA.")
+        raise FileNotFoundError(
+            f"There is no file {path}. Set the folder that contains ende/ with --data or RARECALL_DATA."
+        )
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is a damaged gzip file ({error}); take a copy of it that is whole.") from error
+            raise ValueError(f"{path} is a damaged gzip file ({error}); use an intact copy.") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{path} is not UTF-8: line {line} holds the byte {content[error.start]:#04x}. Convert it, such as by "
+            f"{path} is not UTF-8: line {line} holds the byte {content[error.start]:#04x}. Convert it, e.g. with "
             f"iconv -f ISO-8859-1 -t UTF-8, and try again."
         ) from error
     if "\0" in text:
-        raise ValueError(f"{path} holds zero bytes, so it is not text in UTF-8; UTF-16 has to be converted first.")
+        raise ValueError(f"{path} holds zero bytes, so it is not UTF-8 text; convert UTF-16 first.")
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -139,7 +141,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _found(stem: Path, language: str) -> Path:
-    """The file of a language, plain or packed."""
+    """Return the path of a language's file, plain or gzip."""
     plain = stem.with_name(f"{stem.name}.{language}")
     packed = stem.with_name(f"{stem.name}.{language}.gz")
     return plain if plain.is_file() or not packed.is_file() else packed

@@ -1,6 +1,6 @@
 """python -m experiments.translation train --preset cpu --out runs/translation
 
-What a run writes is told in `experiments.training`.
+Train a network. `experiments.training` describes the files of a run.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from experiments.translation.vocabulary import Vocabulary, learn
 from rarecall.models.beam import Beam
 from rarecall.models.decoded import Decoded
 
-WATCHED = 300  # sentences of the development set that are translated as training goes on
-PADDING = -100  # of no piece
-TOGETHER = 50  # passages of the text in a window, from anywhere in it; as many pairs come alone
-OWN = 0.1  # share of sentences that may be answered by what they wrote themselves when they were shown before
+WATCHED = 300  # sentences of the development set that are translated during training
+PADDING = -100  # target that the loss ignores
+TOGETHER = 50  # passages per window, from anywhere in the text; the window gets as many single pairs
+OWN = 0.1  # fraction of sentences whose own earlier keys are not excluded from their recall
 
 
 @dataclass(frozen=True)
 class Run:
-    """What was asked for; a checkpoint of one run does not go on as another.
+    """Settings of a run. A checkpoint can only be resumed with the same settings.
 
     Attributes:
-        pieces: of the vocabulary.
-        units, layers, shortcut, ask, trust: of the network.
-        capacity: slots of the memory, 0 for none.
-        frozen: nothing learns but what has to do with the memory; the network that it begins with stays as it is.
-        steps: of the whole run; the learning rate reaches 0 at the last.
-        tokens: target pieces of a step at the most.
-        rate: the greatest learning rate of Adam.
-        dropout: of what goes into a layer.
-        smoothing: of the labels.
-        drawn: pieces that take part in a step's softmax beside those of its targets (see `candidates`); 0: all.
-        passage: pairs that follow one another in the text and are shown together, so that the memory has to do with
-            what was said of late, as it has in use; 0: all pairs in random order.
-        clip: the greatest norm of the gradient.
-        longest: pieces of a sentence; pairs with a longer one are left out of training.
-        seed: of everything random.
-        trained_on: what a table says of the text.
-        text, vocabulary: digests, so that a run does not go on with others.
-        repeats: how often a pair of each file is seen in an epoch.
-        begun_with: the run whose weights it began with, in a word; "" for none.
+        pieces: vocabulary size.
+        units, layers, shortcut, ask, trust: settings of the network.
+        capacity: slots of the memory; 0 for no memory.
+        frozen: train only the parameters that use the memory; the others keep their initial values.
+        steps: total number of steps; the learning rate reaches 0 at the last.
+        tokens: maximum number of target pieces per step.
+        rate: peak learning rate of Adam.
+        dropout: dropout of the layers' inputs.
+        smoothing: label smoothing.
+        drawn: sampled pieces in a step's softmax besides those of its targets (see `candidates`); 0: all.
+        passage: consecutive pairs of the text that are kept together, so that the memory contains related sentences, as
+            it does in use; 0: all pairs in random order.
+        clip: maximum gradient norm.
+        longest: maximum number of pieces of a sentence; other pairs are left out of training.
+        seed: random seed.
+        trained_on: name of the text in tables.
+        text, vocabulary: digests, so that a run is not resumed with others.
+        repeats: how often each file is repeated in an epoch.
+        begun_with: description of the network it was initialised with; "" for none.
     """
 
     pieces: int
@@ -86,12 +86,12 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a run is trained and watched with.
+    """The texts of a run.
 
     Attributes:
-        training: the pairs.
-        development: a text to watch it with.
-        vocabulary: of both.
+        training: training pairs.
+        development: development set, translated during training.
+        vocabulary: vocabulary of both.
     """
 
     training: Pairs
@@ -100,7 +100,7 @@ class Data:
 
 
 def prepare(files: Files, development: Text, pieces: int | Vocabulary, *, quiet: bool = False) -> tuple[Data, str]:
-    """Reads the text, learns its vocabulary where none is given, and encodes it; also returns the text's digest."""
+    """Read the text, learn its vocabulary if none is given, and encode it. Also returns the text's digest."""
     text = read(files.sources, files.targets)
     vocabulary = learn(text, pieces, quiet=quiet) if isinstance(pieces, int) else pieces
     return Data(encode(text, vocabulary, cached=True, quiet=quiet), development, vocabulary), text.digest
@@ -113,17 +113,17 @@ def train(
     pace: Pace | None = None,
     begin: networks.Trained | None = None,
 ) -> bool:
-    """Trains, from the checkpoint in `out` where there is one. Returns False where it was stopped before the end.
+    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted.
 
     Args:
-        run: what is asked for.
-        data: the text.
-        out: the folder of the run.
+        run: settings of the run.
+        data: the texts.
+        out: folder of the run.
         pace: how often to report, measure and save.
-        begin: a trained network to begin with, of the same shapes and vocabulary.
+        begin: a trained network of the same shapes and vocabulary to initialise with.
     """
     out = Path(out)
-    started_from = commit()  # the code on the disk may change while the run lasts
+    started_from = commit()  # files on disk may change during the run
     state = State(run, data, begin)
     out.mkdir(parents=True, exist_ok=True)
     if (out / CHECKPOINT).is_file():
@@ -146,26 +146,26 @@ def train(
 
 
 class State:
-    """All that a step changes: the network and its memory, the optimizer, and where in which epoch it is."""
+    """State of a run: the network and its memory, the optimizer, and the position in the epoch."""
 
     def __init__(self, run: Run, data: Data, begin: networks.Trained | None = None) -> None:
         self.run, self.data, self.step = run, data, 0
-        self.plans: list[list[int]] = []  # [n, steps]: up to step n the run was to have so many steps
+        self.plans: list[list[int]] = []  # [n, steps]: until step n, `run.steps` was `steps`
         self.which = data.training.repeated(run.repeats, run.longest)
         if len(self.which) == 0:
             raise ValueError(
-                f"None of the {len(data.training)} pairs is of use: one side is empty or has more than {run.longest} "
-                "pieces. Give other text or a greater --longest."
+                f"None of the {len(data.training)} pairs is usable: one side is empty or has more than {run.longest} "
+                "pieces. Use other text or a greater --longest."
             )
         if run.capacity and run.capacity < run.tokens:
             raise ValueError(
                 f"A memory of {run.capacity} slots is too small for steps of {run.tokens} pieces, each of which may "
-                "need a slot. Ask for a greater --capacity."
+                "need a slot. Use a greater --capacity."
             )
         if run.frozen and (begin is None or not run.capacity):
             raise ValueError(
-                "--frozen trains what has to do with the memory, and nothing else. Ask for --memory, and name a "
-                "network to begin with by --from."
+                "--frozen trains only the parameters that use the memory. Use --memory, and --from with a trained "
+                "network."
             )
         torch.manual_seed(run.seed)
         self.network = networks.make_network(len(data.vocabulary), asdict(run))
@@ -180,9 +180,9 @@ class State:
         self._watched = data.development.of(range(min(WATCHED, len(data.development))))
 
     def forward_one(self) -> dict[str, float]:
-        """One step; returns its figures."""
+        """Run one training step. Returns its metrics."""
         began = time.perf_counter()
-        # What is frozen has no dropout: the memory is asked as it will be.
+        # No dropout if the network is frozen: the memory's queries are those of inference.
         run, network = self.run, self.network.train(not self.run.frozen)
         batch = self.next_batch()
         rate = run.rate * schedule(self.step / run.steps, warm_up=0.02, hold=0.4)
@@ -190,7 +190,7 @@ class State:
             group["lr"] = rate
         among = draw(batch.target, network.symbols, run.drawn or network.symbols)
         decoded = network(batch.source, batch.target, self.excluded(batch) if run.capacity else None, among.pieces)
-        # What is padding is marked rather than cut out, which would copy all logits, the largest tensor there is.
+        # Padding is masked rather than removed, which would copy the logits, the largest tensor.
         right = among.places.masked_fill(~batch.mask, PADDING)
         logits, right = (decoded.logits + among.weights).flatten(0, 1), right.flatten()
         by_output = F.cross_entropy(logits, right, ignore_index=PADDING, label_smoothing=run.smoothing)
@@ -218,55 +218,55 @@ class State:
         return figures | {"tokens_per_second": tokens / (time.perf_counter() - began)}
 
     def excluded(self, batch: Batch) -> Tensor:
-        """(n,) int64: the source that each sentence must not be answered from, or -1.
+        """Return the source to exclude from the recall of each sentence, (n,) int64, or -1.
 
-        A sentence that comes again is not answered by the keys that it wrote itself, so that it asks for what is alike.
-        Where windows are shown again, some are, and teach how far to trust an answer that is sure.
+        A repeated sentence must not be answered by the keys that it wrote itself, so that it learns to retrieve similar
+        sentences. With passages, a fraction OWN is not excluded, to learn how far to trust a confident answer.
         """
         own = torch.rand(len(batch.ids)) < (OWN if self.run.passage else 0)
         return torch.where(own, -1, batch.ids)
 
     def next_batch(self) -> Batch:
-        """The next batch of the epoch, or the first of the next."""
+        """Return the next batch; starts the next epoch if necessary."""
         if self.place == len(self._batches()):
             self.epoch, self.place = self.epoch + 1, 0
         self.place += 1
         return self.data.training.batch(self._batches()[self.place - 1])
 
     def _batches(self) -> list[Tensor]:
-        """The batches of the epoch; they follow from its number, so a checkpoint need not hold them."""
+        """Return the batches of the epoch, which depend only on its number and the seed, so checkpoints omit them."""
         if self._of_epoch is None or self._of_epoch[0] != self.epoch:
             run, pairs = self.run, self.data.training
             generator = torch.Generator().manual_seed(1_000_003 * run.seed + self.epoch)
             windows = [self.which]
             if run.passage:
                 found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
-                # As many pairs come alone: where nothing of the kind was shown, the memory is of less use.
+                # Add as many single pairs, for which the memory has no context.
                 alone = [self.which[torch.randint(len(self.which), part.shape, generator=generator)] for part in found]
                 found = [torch.cat(both) for both in zip(found, alone, strict=True)]
-                # Each window is shown for the first time with the one before, which is shown for the second time: so
-                # that at no time all is new, and at no time all is known.
+                # Each window is shown twice: first together with the previous one, then with the next one. So at any
+                # time some pairs are new to the memory and some are known.
                 windows = [torch.cat(both) for both in pairwise([found[0][:0], *found, found[-1][:0]])]
             batches = [batch for window in windows for batch in pairs.batches(window, run.tokens, generator)]
             self._of_epoch = self.epoch, batches
         return self._of_epoch[1]
 
     def validate(self) -> dict[str, float]:
-        """BLEU of the first sentences of the development set, each piece the likeliest after those before it."""
+        """Return BLEU of the first sentences of the development set, with greedy decoding."""
         self.network.eval()
         found = translate(self.network, self.data.vocabulary, self._watched.sources, Beam(width=1))
         return {"bleu": bleu(found, self._watched.targets)["score"]}
 
     def write(self, path: Path) -> None:
-        """Everything to one file."""
+        """Write the complete state to one file."""
         tensors = {f"network/{name}": tensor for name, tensor in self.network.state_dict().items()}
         header = {"run": asdict(self.run), "step": self.step, "plans": self.plans}
         header |= {"epoch": self.epoch, "place": self.place}
         write_checkpoint(path, tensors, self.optimizer, header)
 
     def read(self, path: Path) -> None:
-        """Goes on from a file that `write` made."""
-        asked = asdict(self.run) | {"repeats": list(self.run.repeats)}  # as JSON has it
+        """Restore the state from a file written by `write`."""
+        asked = asdict(self.run) | {"repeats": list(self.run.repeats)}  # as in JSON
         parts, header = read_checkpoint(path, asked, self.optimizer)
         self.network.load_state_dict(parts["network"])
         self.step, self.epoch, self.place = header["step"], header["epoch"], header["place"]
@@ -276,7 +276,7 @@ class State:
 
 
 def of_memory(decoded: Decoded, batch: Batch) -> dict[str, float]:
-    """How often the memory's own answers were right, and how sure it was of the right and of the wrong ones."""
+    """Return the accuracy of the memory's own answers, and its confidence in right and in wrong ones."""
     assert decoded.recall is not None
     right = (decoded.recall.value == batch.target)[batch.mask]
     confidence = decoded.recall.confidence.detach()[batch.mask]

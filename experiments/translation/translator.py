@@ -1,4 +1,4 @@
-"""Translating with a trained network, teaching it pairs of sentences, and asking where its words came from."""
+"""Translate with a trained network, teach it pairs of sentences, and explain where its words come from."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rarecall.models.beam import Beam, search
 from rarecall.models.decoded import Decoded
 from rarecall.models.gnmt import GNMT
 
-SENTENCES = 32  # that are translated at once, at the most
-LONGEST = 500  # pieces of a sentence that is translated or taught
-PASSES = 3  # in which the paper shows a context
+SENTENCES = 32  # maximum number of sentences per batch
+LONGEST = 500  # maximum number of pieces of a sentence
+PASSES = 3  # how often the paper shows a context
 
 
 def translate(
     network: GNMT, vocabulary: Vocabulary, lines: Sequence[str], beam: Beam | None = None, *, quiet: bool = True
 ) -> list[str]:
-    """Translates each line; an empty one into an empty one. Nothing is changed."""
+    """Translate each line; empty lines stay empty. Changes nothing."""
     encoded = vocabulary.encode(lines)
     check_lengths(encoded)
     return [vocabulary.decode(pieces) for pieces in find(network, encoded, beam, quiet=quiet)]
@@ -32,7 +32,7 @@ def translate(
 def find(
     network: GNMT, encoded: Sequence[Sequence[int]], beam: Beam | None = None, *, quiet: bool = True
 ) -> list[list[int]]:
-    """The pieces of the translation of each line of pieces; none of an empty one."""
+    """Return the pieces of the translation of each encoded line; none for an empty line."""
     found: list[list[int]] = [[] for _ in encoded]
     with tqdm(total=len(encoded), desc="translating", disable=quiet) as bar:
         for places, source in by_length(encoded, SENTENCES):
@@ -43,7 +43,7 @@ def find(
 
 
 def remember(network: GNMT, decoded: Decoded, batch: Batch, generator: torch.Generator | None = None) -> None:
-    """Updates the memory, where there is one, with the right pieces of a batch."""
+    """Update the memory, if there is one, with the target pieces of a batch."""
     if network.memory is not None and decoded.recall is not None:
         source = batch.ids[:, None].expand_as(batch.target)
         network.memory.update(decoded.recall, batch.target, source=source, mask=batch.mask, generator=generator)
@@ -60,22 +60,23 @@ def show(
     seed: int = 0,
     quiet: bool = True,
 ) -> None:
-    """Shows pairs to the memory: updates and no training. The weights stay as they are.
+    """Show pairs to the memory: updates without training. The weights do not change.
 
     Args:
-        network: with a memory.
-        pairs: to remember, those with an empty side left out.
-        first_id: the source of the first pair; the others follow.
-        passes: over all of them.
-        tokens: target pieces of an update at the most, none of which sees the others of its update.
-        seed: of their order, and of the slots that are written over.
+        network: a network with a memory.
+        pairs: pairs to store; those with an empty side are left out.
+        first_id: source of the first pair; the others follow.
+        passes: number of passes over the pairs.
+        tokens: maximum number of target pieces per update.
+        seed: random seed of the order and of the overwritten slots.
+        quiet: show no progress bar.
     """
     if network.memory is None:
-        raise ValueError("This network has no memory, so it cannot be shown anything; take weights with one.")
+        raise ValueError("This network has no memory; use weights of a network with a memory.")
     network.eval()
     generator = torch.Generator().manual_seed(seed)
     which = pairs.usable(LONGEST).nonzero().squeeze(1)
-    # Whatever misses finds a slot.
+    # Every query that misses gets a slot.
     tokens = min(tokens, network.memory.capacity)
     order = [part for _ in range(passes) for part in pairs.batches(which, tokens, generator)] if len(which) else []
     for part in tqdm(order, desc="showing", disable=quiet):
@@ -86,14 +87,14 @@ def show(
 
 @dataclass(frozen=True)
 class Said:
-    """A piece that was produced, and what the memory had to say of it.
+    """A piece of a translation, and the memory's answer at this position.
 
     Attributes:
-        piece: as the vocabulary shows it.
-        answer: the memory's own piece, or None where it knew nothing.
-        confidence: how sure it was.
-        source: the id of the pair that the answer came from, -1 for none.
-        pair: that pair's sentences, or None where the text is not at hand.
+        piece: the piece, as displayed by the vocabulary.
+        answer: the memory's answer, or None if the memory is empty.
+        confidence: confidence of the answer.
+        source: id of the pair that the answer came from, -1 for none.
+        pair: the sentences of that pair, or None if the text is not available.
     """
 
     piece: str
@@ -103,22 +104,22 @@ class Said:
     pair: tuple[str, str] | None
 
     def line(self) -> str:
-        """As it is printed."""
+        """Format as one line."""
         if self.answer is None:
-            return f"{self.piece:>16}   the memory knows nothing"
+            return f"{self.piece:>16}   the memory is empty"
         told = "" if self.pair is None else f": {self.pair[0]} ||| {self.pair[1]}"
         return f"{self.piece:>16}   {self.answer:>16} {self.confidence:4.0%}   from {self.source}{told}"
 
 
 class Translator:
-    """Translates, learns pairs on the spot, and explains.
+    """Translate sentences, teach pairs, and explain translations.
 
     Args:
-        network: trained; its memory changes when it is taught.
-        vocabulary: that it was trained with.
-        known: how many pairs it was trained on; taught ones are numbered from there on.
-        text: those pairs, to name where an answer came from, or None where they are not at hand.
-        beam: how to search.
+        network: a trained network; teaching changes its memory.
+        vocabulary: its vocabulary.
+        known: number of pairs it was trained on; taught pairs get the ids from there on.
+        text: the training pairs, to show where an answer came from, or None if they are not available.
+        beam: settings of the beam search.
     """
 
     def __init__(
@@ -130,15 +131,15 @@ class Translator:
         self._taught: list[tuple[str, str]] = []
 
     def translate(self, line: str) -> str:
-        """Translates a sentence."""
+        """Translate a sentence."""
         [found] = translate(self.network, self.vocabulary, [line], self.beam)
         return found
 
     def teach(self, source: str, target: str, passes: int = PASSES) -> int:
-        """Remembers that these mean the same; returns the id by which `explain` names the pair."""
+        """Teach a pair of sentences. Returns the id that `explain` uses for the pair."""
         for line, name in ((source, "source"), (target, "target")):
             if not line.strip():
-                raise ValueError(f"The {name} of the pair to be taught is empty; expected a sentence.")
+                raise ValueError(f"The {name} of the taught pair is empty; expected a sentence.")
         text = Text([source], [target], (1,))
         check_lengths(self.vocabulary.encode([source, target]))
         number = self._known + len(self._taught)
@@ -148,15 +149,17 @@ class Translator:
 
     @torch.no_grad()
     def explain(self, source: str, target: str | None = None) -> list[Said]:
-        """What the memory answers as a translation is written, piece by piece, the end included.
+        """Return the memory's answer for each piece of a translation, including the end.
 
         Args:
             source: the sentence.
-            target: its translation; the one that `translate` finds by default.
+            target: its translation (default: the one found by `translate`).
         """
         network = self.network
         if network.memory is None:
-            raise ValueError("This network has no memory, so there is nothing to explain; take weights with one.")
+            raise ValueError(
+                "This network has no memory to explain its output with; use weights of a network with a memory."
+            )
         [read] = self.vocabulary.encode([source])
         check_lengths([read])
         if len(read) == 1:
@@ -183,7 +186,7 @@ class Translator:
         return said
 
     def pair(self, source: int) -> tuple[str, str] | None:
-        """The sentences of a pair by its id, or None where they are not at hand."""
+        """Return the sentences of a pair by its id, or None if they are not available."""
         taught = source - self._known
         if 0 <= taught < len(self._taught):
             return self._taught[taught]
@@ -193,7 +196,11 @@ class Translator:
 
 
 def check_lengths(encoded: Sequence[Sequence[int]]) -> None:
-    """Raises where a sentence is too long to be translated."""
+    """Check the lengths of encoded sentences.
+
+    Raises:
+        ValueError: if a sentence is too long.
+    """
     for number, line in enumerate(encoded):
         if len(line) - 1 > LONGEST:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""The pieces of words that sentences are made of: byte-pair encoding by sentencepiece, with bytes for what is left.
+"""Subword vocabulary: byte-pair encoding with sentencepiece, with byte fallback.
 
-sentencepiece reads raw text and gives it back: no tokenizer before it, no detokenizer after it. Byte-pair encoding
-counts whole numbers, so that the same text makes the same vocabulary on any machine; a character that has no piece is
-written as its UTF-8 bytes, so that nothing is unknown.
+sentencepiece works on raw text, without a tokenizer and a detokenizer. Byte-pair encoding uses integer counts only, so
+the same text gives the same vocabulary on any machine. Characters without a piece are encoded as their UTF-8 bytes, so
+there are no unknown words.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from experiments import folders
 from experiments.translation.text import Text
 from rarecall import storage
 
-START, END = 1, 2  # 0 is sentencepiece's "unknown", which bytes make needless
-SENTENCES = 1_000_000  # of both languages, that a vocabulary is learned from, at the most
-AT_ONCE = 10_000  # lines between two movements of the progress bar
+START, END = 1, 2  # 0 is sentencepiece's "unknown", which is not used due to byte fallback
+SENTENCES = 1_000_000  # maximum number of lines, of both languages, to learn a vocabulary from
+AT_ONCE = 10_000  # lines per update of the progress bar
 
 
 class Vocabulary:
-    """Sentences to numbers and back.
+    """Encoder and decoder of sentences.
 
     Args:
-        model: what sentencepiece wrote.
+        model: serialised sentencepiece model.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -45,31 +45,31 @@ class Vocabulary:
 
     @property
     def digest(self) -> str:
-        """Tells this vocabulary from others."""
+        """Hash that identifies this vocabulary."""
         return hashlib.sha256(self.model).hexdigest()[:16]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each line, END after the last."""
+        """Return the pieces of each line, followed by END."""
         pieces: list[list[int]] = self._processor.encode(list(lines), num_threads=torch.get_num_threads())
         return [[*line, END] for line in pieces]
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """The text of pieces; START and END are left out."""
+        """Return the text of pieces, without START and END."""
         text: str = self._processor.decode([piece for piece in pieces if piece > END])
         return text
 
     def piece(self, number: int) -> str:
-        """A piece as it is shown: "▁" begins a word, END is "</s>"."""
+        """Return the string of a piece: "▁" begins a word, END is "</s>"."""
         shown: str = self._processor.id_to_piece(number)
         return shown
 
     def to_text(self) -> str:
-        """What `from_text` reads, for the header of a file."""
+        """Serialise as text, for the header of a file."""
         return base64.b64encode(zlib.compress(self.model, 9)).decode()
 
     @staticmethod
     def from_text(text: str) -> Vocabulary:
-        """What `to_text` wrote."""
+        """Deserialise the output of `to_text`."""
         try:
             model = zlib.decompress(base64.b64decode(text))
         except (ValueError, zlib.error) as error:
@@ -78,16 +78,16 @@ class Vocabulary:
 
 
 def learn(text: Text, size: int, *, quiet: bool = False) -> Vocabulary:
-    """A vocabulary of so many pieces, learned from both languages; from a cache after the first time."""
+    """Learn a vocabulary of `size` pieces from both languages, or read it from the cache."""
     cached = folders.cache() / f"vocabulary-{size}-{text.digest}.safetensors"
     if cached.is_file():
         return Vocabulary(storage.read(cached, kind="vocabulary")[0]["model"].numpy().tobytes())
-    # Every n-th line, so that all parts of the text have their share.
+    # Every n-th line, so that all parts of the text are represented.
     lines = text.sources + text.targets
     lines = lines[:: -(-len(lines) // SENTENCES)]
     written = io.BytesIO()
     if not quiet:
-        print(f"Learning {size} pieces from {len(lines)} lines; of a million lines, that takes some minutes.")
+        print(f"Learning {size} pieces from {len(lines)} lines; this takes some minutes for a million lines.")
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
@@ -104,8 +104,8 @@ def learn(text: Text, size: int, *, quiet: bool = False) -> Vocabulary:
         )
     except RuntimeError as error:
         raise ValueError(
-            f"No vocabulary of {size} pieces can be learned from {len(lines)} lines: {error}. Give more text or ask "
-            "for fewer pieces, at least one for each of 256 bytes and each character."
+            f"No vocabulary of {size} pieces can be learned from {len(lines)} lines: {error}. Use more text or "
+            "fewer pieces, but at least one for each of 256 bytes and each character."
         ) from error
     vocabulary = Vocabulary(written.getvalue())
     folders.keep(cached, {"model": torch.frombuffer(bytearray(vocabulary.model), dtype=torch.uint8)}, kind="vocabulary")

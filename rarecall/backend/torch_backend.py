@@ -62,13 +62,13 @@ class TorchBackend:
         gone = slots < 0
         keys = functional.embedding(slots.clamp(min=0), memory.keys)  # (n, k, key_size)
         # Not by matmul, which may round equal keys of one row differently.
-        similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill_(gone, -torch.inf)
+        similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill(gone, -torch.inf)
         similarities, order = similarities.sort(dim=1, descending=True, stable=True)
         slots, gone = slots.gather(1, order), gone.gather(1, order)
         # A row without any neighbour would be nan in a softmax over -inf.
         logits = (memory.inverse_temperature * similarities).masked_fill_(gone, torch.finfo(similarities.dtype).min)
-        weights = logits.softmax(-1).masked_fill_(gone, 0.0)
-        values = memory.values[slots.clamp(min=0)].masked_fill_(gone, -1)
+        weights = logits.softmax(-1).masked_fill(gone, 0.0)
+        values = memory.values[slots.clamp(min=0)].masked_fill(gone, -1)
         return TorchFound(units, inverse_lengths, slots, similarities, values, weights, exclude)
 
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> TorchFound:

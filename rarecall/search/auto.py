@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from rarecall import backend
 from rarecall.search.base import Search
 from rarecall.search.exact import LONGEST_KEY, multiply
 
@@ -70,10 +72,14 @@ class AutoSearch(Search):
             return
         index = native.native.AutoIndex(memory.key_size, memory.capacity, self.target_recall, SMALL, MANY)
         if self._exported:
-            index.restore(self._exported)
+            with suppress(ValueError, KeyError):  # a state that cannot be: the lists are made anew
+                index.restore(self._exported)
         self.index, self._exported = native.build(index), {}
 
     def _state(self) -> dict[str, Tensor]:
+        extension = backend.extension()
+        if self.index is None and not self._exported and extension is not None:
+            return extension.AutoIndex(1, 1, self.target_recall, SMALL, MANY).export_state()  # of a memory without keys
         return self._exported if self.index is None else self.index.export_state()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -74,6 +74,10 @@ class Search(nn.Module):
         # An index is not copied: it is made anew from what the copy has in buffers.
         return super().__getstate__() | {"index": None, "version": None}
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.index = self.version = None
+
     def _apply(self, fn: Any, recurse: bool = True) -> Search:
         super()._apply(fn, recurse)
         self.index = self.version = None

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rarecall.search.base import Search
+from rarecall.search.exact import k_best
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -79,7 +80,7 @@ class LSHSearch(Search):
         if tables is None:
             tables = math.ceil(math.log(1 - target_recall) / math.log(1 - self._found_in_a_table()))
         self.tables = tables
-        planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator), dim=0)
+        planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator, dtype=torch.float32), dim=0)
         self.register_buffer("planes", planes)
         # Of each slot and table: its code, and its place in the bucket of that code (-1 where it is in none).
         self.register_buffer("codes", torch.zeros(tables, capacity, dtype=torch.int32))
@@ -115,7 +116,7 @@ class LSHSearch(Search):
             row, slot = row[allowed], slot[allowed]
         similarity = torch.cat(
             [
-                torch.linalg.vecdot(query[r], memory.keys[s])
+                (query[r] * memory.keys[s]).sum(1)
                 for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)
             ]
         )
@@ -127,7 +128,7 @@ class LSHSearch(Search):
         if shape[1] <= k:
             return slots
         similarities = similarity.new_full(shape, -torch.inf).index_put_((row, column), similarity)
-        return slots.gather(1, similarities.topk(k, sorted=False).indices)
+        return k_best(similarities, slots, k, memory.times)[1]
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         for table, places in enumerate(self.places):
@@ -191,7 +192,7 @@ class LSHSearch(Search):
     def _found_in_a_table(self, cosine: float = 0.9, trials: int = 2000) -> float:
         """The share of keys at this cosine that one table finds: tried out with margins as random vectors have them."""
         generator = torch.Generator().manual_seed(0)
-        query, aside = torch.randn(2, trials, self.bits, generator=generator)
+        query, aside = torch.randn(2, trials, self.bits, generator=generator, dtype=torch.float32)
         key = cosine * query + math.sqrt(1 - cosine**2) * aside
         found = (self._probe(query) == self._code(key).unsqueeze(-1)).any(-1).float().mean().item()
         return min(max(found, 0.01), 0.99)  # so that there is at least one table, and an end to them
