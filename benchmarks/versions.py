@@ -53,15 +53,17 @@ def fill(memory: Any, keys: Tensor, values: Tensor, times: Tensor) -> None:
 
 @torch.no_grad()
 def take_up_again(memory: Any) -> None:
-    """Have the search take up every key of a full memory once more, in no order of the slots."""
-    chunks = torch.randperm(memory.capacity, generator=torch.Generator().manual_seed(1)).split(CHUNK // 4)
+    """Have the search lose and take up every key of a full memory once more, in no order of the slots."""
+    shuffled = torch.randperm(memory.capacity, generator=torch.Generator().manual_seed(1)).split(CHUNK // 4)
+    chunks = [slots.sort().values for slots in shuffled]  # the order in which empty slots are written
     if not NEW:
         for slots in chunks:
-            memory.search.changed(memory, slots)
+            for values in (torch.full((len(slots),), -1), memory.values[slots]):
+                memory.values[slots] = values
+                memory.search.changed(memory, slots)
         return
     times, now = memory.times.clone(), int(memory.now)
     for slots in chunks:
-        slots = slots.sort().values  # the order in which empty slots are written
         held = [each[slots] for each in (memory.keys, memory.values, memory.sources, memory.counts)]
         memory.forget(slots=slots)
         memory.write(*held)

@@ -47,8 +47,8 @@ class Worker:
             tally.add(self.memory, query, self.memory(query).slots[:, 0])
         return tally.share
 
-    def turn(self, batch: int, gradient: bool, first: int, steps: int) -> list[tuple[float, float]]:
-        """Do some steps of the stream; return the seconds of each recall and of each whole step.
+    def turn(self, batch: int, gradient: bool, first: int, steps: int) -> list[tuple[float, float, float]]:
+        """Do some steps of the stream; return the seconds of each recall and each whole step, and its processor time.
 
         A step is recall, loss and update; with gradient, the loss is also differentiated by the query.
         """
@@ -57,14 +57,15 @@ class Worker:
         for number in range(first, first + steps):
             rows = (torch.arange(batch) + number * batch) % len(queries)
             query, target = queries[rows].requires_grad_(gradient), targets[rows]
-            start = time.perf_counter()
+            worked, start = time.process_time(), time.perf_counter()
             recall = memory(query)
             recalled = time.perf_counter()
             loss = memory.loss(recall, target)
             if gradient:
                 loss.backward()
             memory.update(recall, target)
-            taken.append((recalled - start, time.perf_counter() - start))
+            end = time.perf_counter()
+            taken.append((recalled - start, end - start, time.process_time() - worked))
         return taken
 
 

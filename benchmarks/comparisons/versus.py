@@ -1,7 +1,8 @@
 """The rarecall of this checkout against that of an older one: `python -m benchmarks versus OLD_CHECKOUT`.
 
 Each has a process of its own, with the same keys and queries. They work in turns, many and short ones, so that both
-meet the same machine, and never at the same time.
+meet the same machine, and never at the same time. Processor time, of all threads, tells more on a machine that others
+use too; less on a quiet one, where threads that wait for each other count as well.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ COLUMNS = SETTING | {
     "gradient": "gradient",
     "recall": "memory(query)",
     "step": "whole step",
-    "middle half": "half of the turns, whole step",
+    "middle half": "half of the turns",
+    "processor": "processor time, whole step",
     "old_ms": "old step, ms",
     "new_ms": "new step, ms",
     "old recall@1": "old recall@1",
@@ -52,12 +54,14 @@ class Kind(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two turns, one after the other: median seconds of a recall and of a whole step, and recall@1."""
+    """Two turns, one after the other: median seconds of each side, and recall@1."""
 
     old_recall: float
     old_step: float
+    old_processor: float
     new_recall: float
     new_step: float
+    new_processor: float
     old_found: float
     new_found: float
 
@@ -147,6 +151,7 @@ def _row(rounds: list[list[Pair]]) -> dict[str, Any]:
     return {
         "recall": statistics.median(pair.old_recall / pair.new_recall for pair in pairs),
         "step": middle,
+        "processor": statistics.median(pair.old_processor / pair.new_processor for pair in pairs),
         "middle half": f"{low:.2f} to {high:.2f}",
         "old_ms": statistics.median(pair.old_step for pair in pairs) * 1e3,
         "new_ms": statistics.median(pair.new_step for pair in pairs) * 1e3,
