@@ -11,13 +11,7 @@
 // Keeps a vector in one register: GCC copies every sum back and forth otherwise.
 #define KEEP(vector) __asm__("" : "+v"(vector))
 
-namespace kernels {
-
-namespace avx2 {
-Table make();
-}
-
-namespace avx512 {
+namespace kernels::avx512 {
 namespace {
 
 // P panels and Q queries at a time: P * Q sums, P keys and a query are in registers.
@@ -73,13 +67,11 @@ AVX512 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][P
 
 }  // namespace
 
-Table make() {
-    Table table = avx2::make();
+Table make(Table table) {
     table.name = "avx512";
     table.scan = scan;
     return table;
 }
 
-}  // namespace avx512
-}  // namespace kernels
+}  // namespace kernels::avx512
 #endif

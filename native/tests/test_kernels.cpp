@@ -254,6 +254,7 @@ void test_the_rest() {
 
 int main() {
     CHECK(!use("no such variant"));
+    for (const char *name : variants()) std::printf("%s ", name);
     test_scan();
     test_dot();
     test_dots();
