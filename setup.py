@@ -1,21 +1,31 @@
 """The optional C++ extension; all else is in pyproject.toml.
 
-Where it cannot be compiled, the install still succeeds: `rarecall.native` then says so once, and torch does the work.
+Where it cannot be compiled, the install still succeeds: `rarecall.backend` then says so once, and torch does the work.
 """
 
 from glob import glob
+from pathlib import Path
 
+import nanobind
 from setuptools import Extension, setup
+
+own = sorted(glob("native/*/*.cpp"))
+binding = Path(nanobind.source_dir())
 
 setup(
     ext_modules=[
         Extension(
             "rarecall._native",
-            sources=sorted(glob("native/*.cpp")),
-            depends=sorted(glob("native/*.h")),
+            sources=[source for source in own if "/tests/" not in source] + [str(binding / "nb_combined.cpp")],
+            depends=sorted(glob("native/*/*.h")),
+            include_dirs=[nanobind.include_dir(), str(binding.parent / "ext" / "robin_map" / "include")],
+            define_macros=[("NDEBUG", None), ("NB_COMPACT_ASSERTIONS", None)],
             # No -march: what the CPU has is found out at run time. No contraction: the variants for different CPUs
             # must round alike, with or without a fused multiply-add.
-            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"],
+            extra_compile_args=[
+                *("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden"),
+                *("-Wall", "-Wextra", "-pthread"),
+            ],
             extra_link_args=["-pthread", "-ldl"],
             optional=True,
         )

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from experiments import folders
+from experiments.omniglot import data
+from experiments.omniglot.distort import distort
+from experiments.omniglot.episodes import as_input
 from rarecall import models, storage
-from rarecall.experiments import folders
-from rarecall.experiments.omniglot import data
-from rarecall.experiments.omniglot.distort import distort
-from rarecall.experiments.omniglot.episodes import as_input
 from rarecall.models.weights import FOLDER
 
 NETWORK = "omniglot-residual-0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -100,20 +101,24 @@ class MemoryClassifier(nn.Module):
             raise ValueError(f"MemoryClassifier got min_similarity={min_similarity}; expected -1 to 1, a cosine.")
         self.embedder, self.memory = embedder, memory
         self.min_confidence, self.min_similarity = min_confidence, min_similarity
+        self._modes_lock, self._teaching = Lock(), Lock()
+        self._answers, self._modes = 0, dict[nn.Module, bool]()
 
     def forward(self, x: Any, exclude: Tensor | None = None) -> Recall:
-        """The recall of x, with gradients to the embedder: for training it with `memory.loss` and `memory.update`."""
+        """Return the recall of x, with gradients to the embedder: for `memory.loss` and `memory.update`."""
         recall: Recall = self.memory(self.embedder(x), exclude=exclude)
         return recall
 
     def teach(self, x: Any, label: int | Tensor, source: int | Tensor | None = None) -> None:
-        """Remembers n examples. label, source: (n,) int64, or one number for all of them."""
+        """Remember n examples; label, source: (n,) int64, or one number for all. One thread at a time teaches."""
         with self._answering():
-            recall = self(x)
-            self.memory.update(recall, self._for_each(label, recall), self._for_each(source, recall))
+            query = self.embedder(x)
+            with self._teaching:  # nothing else may change the memory between recall and update
+                recall = self.memory(query)
+                self.memory.update(recall, self._for_each(label, recall), self._for_each(source, recall))
 
     def predict(self, x: Any) -> Prediction:
-        """The labels of n questions, with -1 for "I don't know"."""
+        """Return the labels of n questions, with -1 for "I don't know". Threads may ask at once."""
         with self._answering():
             recall = self(x)
         similarity = recall.similarities[..., 0]
@@ -121,7 +126,7 @@ class MemoryClassifier(nn.Module):
         return Prediction(recall.value.where(known, -1), recall.confidence, similarity)
 
     def explain(self, x: Any, neighbours: int = 5) -> Explanation:
-        """The nearest neighbours of n questions: which examples the answer came from."""
+        """Return the nearest neighbours of n questions: which examples the answer came from."""
         with self._answering():
             recall = self(x)
         slots = recall.slots[..., :neighbours]
@@ -137,20 +142,36 @@ class MemoryClassifier(nn.Module):
         )
 
     def forget(self, *, label: int | Tensor | None = None, source: int | Tensor | None = None) -> int:
-        """Forgets a label, or what came from one example; returns how many slots were emptied."""
+        """Forget a label, or what came from one example; return how many slots were emptied."""
         return self.memory.forget(value=label, source=source)
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """No gradient, and the embedder in evaluation mode: a question has one answer, without dropout."""
-        training = {module: module.training for module in self.embedder.modules()}
-        self.embedder.eval()
+        """No gradient, and the embedder in evaluation mode: a question has one answer, without dropout.
+
+        Of threads that answer at once, the first sets the mode and the last sets it back.
+        """
+        with self._modes_lock:
+            if not self._answers:
+                self._modes = {module: module.training for module in self.embedder.modules()}
+                self.embedder.eval()
+            self._answers += 1
         try:
             with torch.no_grad():
                 yield
         finally:
-            for module, mode in training.items():
-                module.training = mode
+            with self._modes_lock:
+                self._answers -= 1
+                if not self._answers:
+                    for module, mode in self._modes.items():
+                        module.training = mode
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_modes_lock": None, "_teaching": None, "_answers": 0, "_modes": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._modes_lock, self._teaching = Lock(), Lock()
 
     @staticmethod
     def _for_each(ids: Any, recall: Recall) -> Any:

@@ -3,46 +3,72 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rarecall import native_rules, rules, storage
+from rarecall import storage
 from rarecall.checks import check_ids, check_mask, check_query
-from rarecall.clock import Clock
-from rarecall.compiling import apart
-from rarecall.native import clock_of, loaded, search_of, slots_of, tensors_of
-from rarecall.neighbours import Histories, neighbours
+from rarecall.compiling import run_eagerly
+from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall
-from rarecall.search import SEARCHES, Search
+from rarecall.search import SEARCHES, Search, make
+from rarecall.slots import FIELDS, SlotBuffers
 
-if TYPE_CHECKING:
-    from rarecall._native import Slots
+# Slots are numbered by 32 bits in an index; a recall has room for k numbers of each query.
+MOST_SLOTS, MOST_NEIGHBOURS = 2**31 - 2, 2**20
+# A file may announce this many bytes of slots without a word, and beyond it so many times what it holds itself.
+MODEST, MODEST_TIMES = 2**30, 32
 
 
-class Memory(nn.Module):
+class Slots(NamedTuple):
+    """The filled slots of a memory, as copies.
+
+    Attributes:
+        slots: (n,) int64, their numbers, ascending.
+        keys: (n, key_size), of length 1.
+        values: (n,) int64.
+        sources: (n,) int64, the example that founded each; -1 where none was given.
+        counts: (n,) int64, how many examples each stands for.
+        ages: (n,) int64, how many updates ago each was last written or confirmed.
+    """
+
+    slots: Tensor
+    keys: Tensor
+    values: Tensor
+    sources: Tensor
+    counts: Tensor
+    ages: Tensor
+
+
+class Memory(SlotBuffers):
     """A life-long memory of keys and values ("Learning to Remember Rare Events", section 2).
 
     Everything it knows is in buffers, so `state_dict`, `copy.deepcopy` and `.to(device)` lose nothing:
 
-    - `keys`: (capacity, key_size) normalised, float32 even in a network of half precision;
+    - `keys`: (capacity, key_size) of length 1, float32 even in a network of half precision;
     - `values`: (capacity,) int64, -1 in an empty slot;
     - `sources`: (capacity,) int64, the example that founded the slot, -1 where none was given;
-    - `clock`: when each slot was last touched; `ages` follows from it;
-    - `search`: whatever the search keeps.
+    - `counts`: (capacity,) int64, how many examples the slot stands for;
+    - `times`: (capacity,) int64, the update that last wrote or confirmed the slot, -1 in an empty slot;
+    - `now`: () int64, updates so far.
+
+    Threads: any number may recall at once. `update`, `write`, `forget`, `reset` and loading wait for them, and they
+    wait for those. Between a recall and its update the memory must not change; else the update is refused.
 
     Args:
-        key_size: numbers in a key.
-        capacity: slots.
+        key_size: the key dimension.
+        capacity: number of slots.
         k: neighbours of a query.
         margin: the alpha of the loss.
         inverse_temperature: the t of the softmax over the similarities.
         age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
-        search: "exact", "lsh", "auto", or an object of the search protocol (`rarecall.Search`).
-        recall: with "lsh" and "auto", the share of queries whose nearest neighbour is to be found; 0.95 by default.
+        search: "exact", "lsh", "auto", or an already constructed search (`rarecall.Search`).
+        target_recall: with "lsh" and "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
 
     Example:
         >>> memory = Memory(key_size=256, capacity=1000)
@@ -54,10 +80,6 @@ class Memory(nn.Module):
         32
     """
 
-    keys: Tensor
-    values: Tensor
-    sources: Tensor
-
     def __init__(
         self,
         key_size: int,
@@ -68,61 +90,29 @@ class Memory(nn.Module):
         inverse_temperature: float = 40.0,
         age_noise: float = 8.0,
         search: str | Search = "exact",
-        recall: float | None = None,
+        target_recall: float | None = None,
     ) -> None:
-        super().__init__()
-        for name, number in (("key_size", key_size), ("capacity", capacity), ("k", k)):
-            if number < 1:
-                raise ValueError(f"Memory got {name}={number}; expected at least 1.")
+        limits = ("key_size", key_size, 2**24), ("capacity", capacity, MOST_SLOTS), ("k", k, MOST_NEIGHBOURS)
+        for name, number, most in limits:
+            if not 1 <= number <= most:
+                raise ValueError(f"Memory got {name}={number}; expected 1 to {most}.")
         for name, size in (("margin", margin), ("inverse_temperature", inverse_temperature), ("age_noise", age_noise)):
-            if not 0 <= size < float("inf"):
+            if not 0 <= size < math.inf:
                 raise ValueError(f"Memory got {name}={size}; expected a finite number, 0 or greater.")
-        if isinstance(search, str):
-            if search not in SEARCHES:
-                raise ValueError(
-                    f"Memory got search={search!r}; expected one of {sorted(SEARCHES)} or an object of rarecall.Search."
-                )
-            if recall is not None and search == "exact":
-                raise ValueError(f'Memory got recall={recall} with search="exact"; expected "lsh" or "auto" with it.')
-            search = SEARCHES[search](key_size, capacity, **({} if recall is None else {"recall": recall}))
-        elif not isinstance(search, Search):
-            raise TypeError(
-                f"Memory got search of type {type(search).__name__}; expected one of {sorted(SEARCHES)} or an object "
-                "of rarecall.Search."
-            )
-        elif recall is not None:
-            raise ValueError(f"Memory got recall={recall} with a search that is made already; give it to the search.")
-        self.key_size, self.capacity, self.k = key_size, capacity, k
-        self.margin, self.inverse_temperature, self.age_noise = margin, inverse_temperature, age_noise
-        self.register_buffer("keys", torch.zeros(capacity, key_size, dtype=torch.float32))
-        self.register_buffer("values", torch.full((capacity,), -1))
-        self.register_buffer("sources", torch.full((capacity,), -1))
-        self.clock = Clock(capacity)
-        self.search = search
-        self.histories = Histories()
-        self.known_slots: Slots | None = None
-        self.register_load_state_dict_pre_hook(_before_load)
-        self.register_load_state_dict_post_hook(_after_load)
+        super().__init__(key_size, capacity, make(search, target_recall, key_size, capacity))
+        self.k, self.margin, self.inverse_temperature, self.age_noise = k, margin, inverse_temperature, age_noise
 
     @property
     def ages(self) -> Tensor:
         """(capacity,) int64: how many updates ago each slot was last written or confirmed; -1 in an empty slot."""
-        return self.clock.ages
-
-    @property
-    def used(self) -> int:
-        """No slot from this one on was ever written, so a search need not look there."""
-        return self.clock.used
-
-    def __len__(self) -> int:
-        return self.clock.filled
+        return torch.where(self.times < 0, -1, self.now - self.times)
 
     def extra_repr(self) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in self._settings().items())
         return f"{settings}, filled={len(self)} ({len(self) / self.capacity:.0%})"
 
     def forward(self, query: Tensor, exclude: Tensor | None = None) -> Recall:
-        """Finds the k neighbours of each query.
+        """Find the k neighbours of each query. Any number of threads may do so at once.
 
         Args:
             query: (..., key_size) of any floating type; gradients flow to it, never to the keys.
@@ -131,32 +121,20 @@ class Memory(nn.Module):
                 same example wrote an epoch ago.
         """
         if torch.compiler.is_compiling():
-            return apart(Memory.forward, self, query, exclude)
-        held = self.known_slots
-        ordinary = held is not None and exclude is None and held.asked_by(self._buffers, query)
-        if ordinary and not (query.requires_grad and torch.is_grad_enabled()):
-            found = search_of(self).found(self, query, None)
-            return Recall(found, query.shape, None, self, self.histories.version)
-        shape, known = query.shape, slots_of(self)
-        check_query(query, shape, self.key_size)
-        if known is None and torch.is_autocast_enabled(query.device.type):
+            return run_eagerly(Memory.forward, self, query, exclude)
+        check_query(query, self.key_size)
+        if torch.is_autocast_enabled(query.device.type):
             with torch.autocast(query.device.type, enabled=False):
                 return self.forward(query, exclude)
+        shape, keys = query.shape, self._buffers["keys"]
         if exclude is not None:
-            exclude = self._ids("exclude", exclude, shape, at_least=-1).contiguous()
-        dtype = torch.float32 if known is not None else self.keys.dtype
-        query = query if query.dtype == dtype else query.to(dtype)
-        if len(shape) == 2:
-            return Recall(neighbours(query, exclude, self), shape, exclude, self, self.histories.version)
-        found = neighbours(query.reshape(-1, self.key_size), _flat(exclude), self)
-        if isinstance(found, tuple):
-            units, *others = found
-            slots, similarities, values, weights = (tensor.view(*shape[:-1], self.k) for tensor in others)
-            found = units.view(shape), slots, similarities, values, weights
-        return Recall(found, shape, exclude, self, self.histories.version)
+            exclude = self._ids("exclude", exclude, shape[:-1], at_least=-1)
+        asked = query if query.dtype == keys.dtype else query.to(keys.dtype)
+        asked = asked if len(shape) == 2 else asked.reshape(-1, self.key_size)
+        return self._reading(self._recall, asked, shape, exclude)
 
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
+        """Return the margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
 
         n_p is the first neighbour with the right value, n_b the first with a wrong one. Where no neighbour is right,
         the newest slot with the right value takes its place. A query adds nothing where memory has no such slot, or
@@ -168,22 +146,10 @@ class Memory(nn.Module):
             mask: (...,) bool, False where a query takes no part, such as padding.
         """
         if torch.compiler.is_compiling():
-            return apart(Memory.loss, self, recall, target, mask)
-        if recall.memory is not self or recall.version != self.histories.version:
-            self._refuse(recall)
-        shape, slots, found = recall.shape, self.known_slots, recall.found
-        if found is not None and mask is None and slots is not None:
-            loss: Tensor | None = loaded().quick_loss(slots, self.k, found, self._buffers, shape, target, self.margin)
-            if loss is not None:
-                return loss
-        native = slots_of(self) is not None
-        target, mask = self._ids("target", target, shape, at_least=0), self._mask(mask, shape)
-        if not native and torch.is_autocast_enabled(target.device.type):
-            with torch.autocast(target.device.type, enabled=False):
-                return self.loss(recall, target, mask)
-        if not native:
-            return rules.margin_loss(recall.rows(), _flat(target), _flat(mask), self)
-        return native_rules.margin_loss(recall.found or recall.rows(), _flat(target), _flat(mask), self)
+            return run_eagerly(Memory.loss, self, recall, target, mask)
+        self._check_recall(recall)
+        target, mask = self._ids("target", target, recall.shape[:-1], at_least=0), self._mask(mask, recall.shape[:-1])
+        return self.lock.shared(self._loss, recall, target.reshape(-1), mask)
 
     def update(
         self,
@@ -193,7 +159,7 @@ class Memory(nn.Module):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        """Remembers that the queries of `recall` have the values `target`. No gradient.
+        """Remember that the queries of `recall` have the values `target`. No gradient. Waits for all recalls.
 
         Where the nearest neighbour's value is right, the slot is confirmed: its key becomes the normalised sum of
         itself and the queries that confirm it. Elsewhere the query and its value are written to a slot of their own:
@@ -207,22 +173,46 @@ class Memory(nn.Module):
             generator: draws r; the global one by default.
         """
         if torch.compiler.is_compiling():
-            return apart(Memory.update, self, recall, target, source, mask, generator)
-        histories = self.histories
-        if recall.memory is not self or recall.version != histories.version:
-            self._refuse(recall)
-        slots, found, touched = self.known_slots, recall.found, None
-        if found is not None and mask is None and source is None and slots is not None and not histories.open:
-            touched = loaded().quick_update(
-                *(slots, clock_of(self).fields, self.k, found, self._buffers, recall.shape, target),
-                *(self.age_noise, generator),
-            )
-        if touched is None:
-            touched = self._update(recall, target, source, mask, generator)
-        histories.version += 1
-        search_of(self).updated(self, touched)
+            return run_eagerly(Memory.update, self, recall, target, source, mask, generator)
+        outer = recall.shape[:-1]
+        target = self._ids("target", target, outer, at_least=0).reshape(-1)
+        if source is not None:
+            source = self._ids("source", source, outer, at_least=-1).reshape(-1)
+        self._changing(self._update, recall, target, source, self._mask(mask, outer), generator)
 
-    @torch.no_grad()
+    def write(self, keys: Tensor, values: Tensor, sources: Tensor | None = None, counts: Tensor | None = None) -> None:
+        """Write many keys at once, each to a slot of its own, without asking for any: one update in which all miss.
+
+        Args:
+            keys: (n, key_size), of any length but 0.
+            values: (n,) int64, 0 or greater.
+            sources: (n,) int64, the ids of the examples; -1: no id.
+            counts: (n,) int64, how many examples each stands for; 1 by default.
+        """
+        check_query(keys, self.key_size)
+        shape = keys.shape[:-1]
+        if len(shape) != 1:
+            raise ValueError(f"write got keys of shape {tuple(keys.shape)}; expected (n, {self.key_size}).")
+        ids: list[Tensor | None] = [self._ids("values", values, shape, at_least=0)]
+        for name, given, at_least in (("sources", sources, -1), ("counts", counts, 1)):
+            ids.append(None if given is None else self._ids(name, given, shape, at_least))
+        self._changing(self._write, keys.detach().to(self.keys).contiguous(), *ids)
+
+    def slots(self) -> Slots:
+        """Return copies of what the filled slots hold."""
+        return self.lock.shared(self._filled_slots)
+
+    def merge(self, other: Memory) -> None:
+        """Write all that another memory holds into this one, the oldest of it first.
+
+        Equal keys stay beside each other, and the newest of them answers.
+        """
+        if not isinstance(other, Memory):
+            raise TypeError(f"merge got {type(other).__name__}; expected a Memory.")
+        held = other.slots()
+        order = held.ages.sort(descending=True, stable=True).indices
+        self.write(held.keys[order], held.values[order], held.sources[order], held.counts[order])
+
     def forget(
         self,
         *,
@@ -230,7 +220,7 @@ class Memory(nn.Module):
         source: int | Sequence[int] | Tensor | None = None,
         slots: int | Sequence[int] | Tensor | None = None,
     ) -> int:
-        """Empties the slots with this value, founded by this source, or of these numbers; several at once is fine.
+        """Empty the slots with this value, founded by this source, or of these numbers; several at once is fine.
 
         Returns:
             How many slots were emptied. They are the first to be written again.
@@ -244,50 +234,42 @@ class Memory(nn.Module):
         if len(ids) == 0:
             return 0
         check_ids(name, ids, ids.shape, at_least=0)
-        if name == "slots":
-            if int(ids.max()) >= self.capacity:
-                raise ValueError(f"forget got slot {int(ids.max())}; the memory has slots 0 to {self.capacity - 1}.")
-            chosen = ids.unique()
-        else:
-            held = self.values if name == "value" else self.sources
-            chosen = torch.isin(held[: self.used], ids).nonzero().squeeze(1)
-        chosen = chosen[self.values[chosen] >= 0]
-        self._empty(chosen)
-        return len(chosen)
+        if name == "slots" and int(ids.max()) >= self.capacity:
+            raise ValueError(f"forget got slot {int(ids.max())}; the memory has slots 0 to {self.capacity - 1}.")
+        return self._changing(self._forget, name, ids)
 
-    @torch.no_grad()
     def reset(self) -> None:
-        """Empties the whole memory and starts its clock again."""
-        self._empty((self.values >= 0).nonzero().squeeze(1))
-        self.clock.reset()
+        """Empty the whole memory and start its clock again."""
+        self._changing(self._reset)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the memory to a safetensors file: beside `path` first, then renamed.
+        """Write the memory to a safetensors file with a checksum: beside `path` first, then renamed.
 
-        A kill at any moment leaves the old file or the new one. A search of one's own is saved with its buffers.
+        A kill at any moment leaves the old file or the new one. A search of one's own is saved with its state.
         """
-        built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
-        settings = self._settings() | {
-            "search": built_in[0] if built_in else type(self.search).__name__,
-            "search_settings": self.search.settings(),
-        }
-        # Slots that were never written are not worth their room on the disk.
-        tensors = {
-            name: tensor[: self.used] if name in _BY_SLOT else tensor for name, tensor in self.state_dict().items()
-        }
-        storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
+        self.lock.shared(self._save, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], search: Search | None = None) -> Memory:
-        """Reads a memory from a file that `save` wrote.
+    def load(cls, path: str | os.PathLike[str], search: Search | None = None, capacity: int | None = None) -> Memory:
+        """Read a memory from a file that `save` wrote, and check all of it first.
 
         Args:
             search: an object of the search that it was saved with, where that was one of the user's own.
+            capacity: number of slots, where it is to be another than the file's.
         """
         tensors, header = storage.read(path, kind="memory")
+        size = os.path.getsize(path)
         try:
             settings = json.loads(header["settings"])
             name, search_settings = settings.pop("search"), settings.pop("search_settings")
+            bytes_needed = settings["capacity"] * (4 * settings["key_size"] + 8 * len(FIELDS))
+            if capacity is None and bytes_needed > max(MODEST, MODEST_TIMES * size):
+                raise ValueError(
+                    f"{path} has {size} bytes and announces {settings['capacity']} slots, which take "
+                    f"{bytes_needed / 2**30:.1f} GiB. If that is right, say so: Memory.load(path, capacity=...)."
+                )
+            same = capacity in (None, settings["capacity"])
+            settings["capacity"] = settings["capacity"] if capacity is None else capacity
             if search is None:
                 if name not in SEARCHES:
                     raise ValueError(
@@ -296,44 +278,37 @@ class Memory(nn.Module):
                     )
                 search = SEARCHES[name](settings["key_size"], settings["capacity"], **search_settings)
             memory = cls(**settings, search=search)
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
-        state = memory.state_dict()
-        for slot_tensor in _BY_SLOT & tensors.keys():
-            rows = tensors[slot_tensor]
-            if len(rows) <= memory.capacity and rows.shape[1:] == state[slot_tensor].shape[1:]:
-                tensors[slot_tensor] = torch.cat([rows, state[slot_tensor][len(rows) :]])
+        for name in FIELDS.keys() & tensors.keys():
+            rows, own = tensors[name], memory._buffers[name]
+            if len(rows) <= len(own) and rows.shape[1:] == own.shape[1:]:
+                tensors[name] = torch.cat([rows, own[len(rows) :].to(rows.dtype)])
+        if not same:  # the search's state is of another capacity: it is made anew
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("search.")}
         try:
-            memory.load_state_dict(tensors)
+            memory.load_state_dict(tensors, strict=same)
         except RuntimeError as error:
             raise ValueError(f"{path} does not hold the tensors that its settings announce: {error}") from error
+        memory.lock.exclusive(memory._get_in_step)
         return memory
 
-    def _settings(self) -> dict[str, int | float]:
-        return {
-            "key_size": self.key_size,
-            "capacity": self.capacity,
-            "k": self.k,
-            "margin": self.margin,
-            "inverse_temperature": self.inverse_temperature,
-            "age_noise": self.age_noise,
-        }
+    # ---- under the lock ----
 
-    def _empty(self, slots: Tensor) -> None:
-        """Empties filled slots, (n,) int64, ascending."""
-        self.histories.changing(self.keys, slots)
-        known = slots_of(self)
-        chained = known if known is not None and known.chained else None
-        if chained is not None:
-            chained.unchain(slots)
-        self.keys[slots] = 0.0
-        self.values[slots] = -1
-        self.sources[slots] = -1
-        self.clock.forget(slots)
-        if chained is not None and slots_of(self) is chained:
-            chained.follow()
-        self.histories.version += 1
-        self.search.changed(self, slots)
+    def _recall(self, asked: Tensor, shape: torch.Size, exclude: Tensor | None) -> Recall:
+        backend, version = self._state.backend, self._state.version
+        with_gradient = asked.requires_grad and torch.is_grad_enabled()
+        query = asked.detach() if asked.requires_grad else asked
+        flat = exclude if exclude is None or len(shape) == 2 else exclude.reshape(-1)
+        found = backend.recall(query.contiguous(), flat)
+        history = self.begin_history(found) if with_gradient else None
+        return Recall(self, version, backend, found, asked, shape, exclude, history)
+
+    def _loss(self, recall: Recall, target: Tensor, mask: Tensor | None) -> Tensor:
+        if recall.history is not None and torch.is_grad_enabled():
+            loss: Tensor = MarginLoss.apply(recall.asked, recall.backend, recall.found, target, mask)
+            return loss
+        return recall.backend.loss(recall.found, target, mask, False)[0]
 
     def _update(
         self,
@@ -342,77 +317,64 @@ class Memory(nn.Module):
         source: Tensor | None,
         mask: Tensor | None,
         generator: torch.Generator | None,
-    ) -> Tensor:
-        """Does what `update` does to the slots; returns those touched, ascending."""
-        shape, native = recall.shape, slots_of(self) is not None
-        target = _flat(self._ids("target", target, shape, at_least=0))
-        if source is not None:
-            source = _flat(self._ids("source", source, shape, at_least=-1))
-        found: Any = recall.found if native and mask is None else None
-        if found is None:
-            found = recall.rows()
-        if mask is not None:
-            which = _flat(self._mask(mask, shape))
-            found = tuple(None if tensor is None else tensor[which] for tensor in found)
-            target, source = target[which], None if source is None else source[which]
-        update: Any = native_rules.update if native else rules.update
-        touched: Tensor = update(self, found, target, source, generator)
-        return touched
+    ) -> None:
+        self._check_recall(recall)
+        self._change(recall.backend.update, recall.found, target, source, mask, generator)
+
+    def _write(self, *args: Any) -> None:
+        self._change(self._state.backend.write, *args)
+
+    def _forget(self, name: str, ids: Tensor) -> int:
+        if name == "slots":
+            chosen = ids.long().unique()
+        else:
+            held = self.values if name == "value" else self.sources
+            chosen = torch.isin(held[: self.used], ids).nonzero().squeeze(1)
+        return self._erase(chosen[self.values[chosen] >= 0])
+
+    def _erase(self, slots: Tensor) -> int:
+        def erase(keep: bool) -> tuple[Tensor, Tensor | None]:
+            return slots, self._state.backend.erase(slots, keep)
+
+        if len(slots):
+            self._change(erase)
+        return len(slots)
+
+    def _reset(self) -> None:
+        self._erase((self.values >= 0).nonzero().squeeze(1))
+        self.now.zero_()
+
+    def _filled_slots(self) -> Slots:
+        slots = (self.values >= 0).nonzero().squeeze(1)
+        fields = (tensor[slots] for tensor in (self.keys, self.values, self.sources, self.counts, self.ages))
+        return Slots(slots, *fields)
+
+    def _save(self, path: str | os.PathLike[str]) -> None:
+        built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
+        settings = self._settings() | {
+            "search": built_in[0] if built_in else type(self.search).__name__,
+            "search_settings": self.search.settings(),
+        }
+        # Slots that were never written are not worth their room on the disk.
+        tensors = self.state_dict()
+        tensors |= {name: tensors[name][: self.used] for name in FIELDS}
+        storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
-        """As int64 where the memory is: one id for each query, (..., *), none less than `at_least`."""
-        slots = self.known_slots
-        if slots is not None and slots.take(self._buffers, ids, shape, at_least):
+        """As contiguous int64 where the memory is: of this shape, none less than `at_least`."""
+        native = self._state.native
+        if native is not None and native.are_ids(ids, shape, at_least):
             return ids
-        check_ids(name, ids, shape[:-1], at_least)
-        _, values, _ = tensors_of(self)
-        return ids.to(values)
+        check_ids(name, ids, shape, at_least)
+        return ids.to(self._buffers["values"]).contiguous()
 
     def _mask(self, mask: Tensor | None, shape: torch.Size) -> Tensor | None:
-        """Where the memory is: one bool for each query, (..., *), or None."""
+        """Where the memory is: one bool for each query, (n,), or None."""
         if mask is None:
             return None
-        check_mask(mask, shape[:-1])
-        return mask.to(self.values.device)
+        check_mask(mask, shape)
+        return mask.to(self.values.device).reshape(-1).contiguous()
 
-    def _refuse(self, recall: Recall) -> NoReturn:
-        if recall.memory is not self:
-            raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
-        changes = self.histories.version - recall.version
-        raise ValueError(
-            f"This recall was made {changes} change(s) of the memory ago, its slots may hold other keys by now. "
-            "Ask again: memory(query); and call loss before update."
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What follows from the buffers is left out by deepcopy and pickle.
-        return self.__dict__ | {"known_slots": None}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Memory:
-        # network.half() must not round the keys, nor the hash vectors that they were hashed with.
-        def at_least_float32(tensor: Tensor) -> Tensor:
-            applied: Tensor = fn(tensor)
-            rounded = applied.is_floating_point() and applied.dtype.itemsize < tensor.dtype.itemsize <= 4
-            return tensor.to(applied.device) if rounded else applied
-
-        super()._apply(at_least_float32, recurse)
-        self.histories.version += 1
-        return self
-
-
-def _flat(tensor: Any) -> Any:
-    """(...,) as (n,), one number a query; None stays None."""
-    return None if tensor is None else tensor.reshape(-1)
-
-
-# The tensors of a state_dict that have one row a slot.
-_BY_SLOT = {"keys", "values", "sources", "clock.touched"}
-
-
-def _before_load(memory: Memory, *_: object) -> None:
-    memory.histories.changing(memory.keys, torch.arange(memory.used, device=memory.keys.device))
-
-
-def _after_load(memory: Memory, incompatible_keys: object) -> None:
-    memory.histories.version += 1
-    memory.search.loaded(memory)
+    def _settings(self) -> dict[str, int | float]:
+        names = ("key_size", "capacity", "k", "margin", "inverse_temperature", "age_noise")
+        return {name: getattr(self, name) for name in names}

@@ -1,62 +1,65 @@
-"""What a query found in memory."""
+"""What queries found in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from rarecall.compiling import apart
+from rarecall.compiling import run_eagerly
+from rarecall.gradient import History, Neighbours
 
 if TYPE_CHECKING:
-    from rarecall._native import Found
+    from rarecall.backend import Backend
     from rarecall.memory import Memory
-
-# Query, slots, similarities and values, one row a query; and exclude, one number a query, or None.
-Rows: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 
-    Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0.
+    Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0. Its tensors are
+    made when they are first asked for, as copies: `Memory.loss` and `Memory.update` work on what was found, and refuse
+    a recall whose tensors were edited.
 
     Attributes:
+        shape: of the queries, (..., key_size).
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
-    # What the extension found without a gradient is one object, and its tensors are made when they are first asked for:
-    # a loss and an update need none, and to make them would take longer than both.
-    __slots__ = ("exclude", "found", "memory", "shape", "tensors", "version")
+    __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version")
 
     def __init__(
         self,
-        found: Found | tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
-        shape: torch.Size,
-        exclude: Tensor | None,
         memory: Memory,
         version: int,
+        backend: Backend,
+        found: Any,
+        asked: Tensor,
+        shape: torch.Size,
+        exclude: Tensor | None,
+        history: History | None,
     ) -> None:
-        """Takes what was found: its tensors, query to weights, or what the extension makes them of.
+        """Take what the backend found.
 
         Args:
-            shape: the query's.
             memory: which was asked, and
             version: at which of its versions: `loss` and `update` refuse any other recall.
+            backend: which found it.
+            found: what it found, n rows.
+            asked: (n, key_size), the queries as they came; gradients flow to them.
+            shape: the queries' own.
+            exclude: (...,) int64, or None.
+            history: of the keys found, where a gradient may be asked for.
         """
-        self.found: Found | None
-        self.tensors: dict[str, Tensor]
-        if isinstance(found, tuple):
-            self.found, self.tensors = None, dict(zip(_TENSORS, found, strict=True))
-        else:
-            self.found, self.tensors = found, {}
-        self.shape, self.exclude, self.memory, self.version = shape, exclude, memory, version
+        self.memory, self.version, self.backend, self.found = memory, version, backend, found
+        self.asked, self.shape, self.exclude, self.history = asked, shape, exclude, history
+        self._made: dict[str, Tensor] = {}
 
     @property
     def query(self) -> Tensor:
-        """(..., key_size): the normalised queries; gradients flow through them."""
+        """(..., key_size): the queries made of length 1; gradients flow through them."""
         return self._tensor("query")
 
     @property
@@ -66,7 +69,7 @@ class Recall:
 
     @property
     def similarities(self) -> Tensor:
-        """(..., k): cosine similarities, decreasing."""
+        """(..., k): cosine similarities, decreasing; gradients flow through them."""
         return self._tensor("similarities")
 
     @property
@@ -76,39 +79,8 @@ class Recall:
 
     @property
     def weights(self) -> Tensor:
-        """(..., k): softmax of inverse temperature x similarities."""
+        """(..., k): softmax of inverse temperature x similarities; gradients flow through them."""
         return self._tensor("weights")
-
-    def _tensor(self, name: str) -> Tensor:
-        tensor = self.tensors.get(name)
-        if tensor is None:
-            if torch.compiler.is_compiling():
-                made: Tensor = apart(Recall._tensor, self, name)
-                return made
-            tensor = getattr(self.found, name)
-            if len(self.shape) != 2:
-                tensor = tensor.view(*self.shape[:-1], tensor.shape[-1])
-            self.tensors[name] = tensor
-        return tensor
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in (*_TENSORS, "exclude"))
-        return f"Recall({fields})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles are of the tensors.
-        tensors = tuple(getattr(self, name) for name in _TENSORS)
-        return Recall, (tensors, self.shape, self.exclude, self.memory, self.version)
-
-    def rows(self) -> Rows:
-        """Its tensors, with one row a query, whatever its shape."""
-        query, slots, similarities, values = self.query, self.slots, self.similarities, self.values
-        if len(self.shape) == 2:
-            return query, slots, similarities, values, self.exclude
-        query, slots, similarities, values = (
-            tensor.reshape(-1, tensor.shape[-1]) for tensor in (query, slots, similarities, values)
-        )
-        return query, slots, similarities, values, None if self.exclude is None else self.exclude.reshape(-1)
 
     @property
     def value(self) -> Tensor:
@@ -120,9 +92,44 @@ class Recall:
         """(...,): the nearest neighbour's weight; 0 where there was no neighbour."""
         return self.weights[..., 0]
 
+    @property
+    def edited(self) -> bool:
+        """Whether one of its tensors was written to."""
+        return any(not tensor.is_inference() and tensor._version for tensor in self._made.values())
+
+    def _tensor(self, name: str) -> Tensor:
+        tensor = self._made.get(name)
+        if tensor is not None:
+            return tensor
+        if torch.compiler.is_compiling():
+            made: Tensor = run_eagerly(Recall._tensor, self, name)
+            return made
+        if self.history is not None and name in _DIFFERENTIABLE:
+            with torch.enable_grad():  # as it was when the memory was asked
+                tensors = Neighbours.apply(self.asked, self.backend, self.history)
+                self._made |= {
+                    each: self._shaped(tensor) for each, tensor in zip(_DIFFERENTIABLE, tensors, strict=True)
+                }
+        else:
+            self._made[name] = self._shaped(getattr(self.found, name).clone())
+        return self._made[name]
+
+    def _shaped(self, tensor: Tensor) -> Tensor:
+        return tensor if len(self.shape) == 2 else tensor.view(*self.shape[:-1], tensor.shape[-1])
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in (*_FIELDS, "exclude"))
+        return f"Recall({fields})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and pickles have the same tensors, without gradient, of a copy of the memory.
+        tensors = {name: getattr(self.found, name) for name in (*_FIELDS, "inverse_lengths")}
+        up_to_date = self.version == self.memory.version and not self.edited
+        return _restored, (self.memory, tensors, self.shape, self.exclude, up_to_date)
+
     @staticmethod
     def stack(recalls: Sequence[Recall], dim: int = 1) -> Recall:
-        """Joins the recalls of a decoder's steps into one, for one loss and one update.
+        """Join the recalls of a decoder's steps into one, for one loss and one update.
 
         >>> steps = [memory(query) for query in queries]            # doctest: +SKIP
         >>> Recall.stack(steps, dim=1).value.shape                  # doctest: +SKIP
@@ -148,19 +155,37 @@ class Recall:
                     f"Recall.stack got recalls that differ: recall 0 has shape {tuple(first.shape[:-1])}, recall "
                     f"{step} has {tuple(recall.shape[:-1])}; expected one shape, and `exclude` in all or in none."
                 )
-        # The last dimension of the fields is k or key_size: a negative dim must not count it.
         dim = dim if dim >= 0 else dim + leading + 1
-        query, slots, similarities, values, weights = (
-            torch.stack([getattr(recall, name) for recall in recalls], dim) for name in _TENSORS
-        )
-        exclude = [recall.exclude for recall in recalls if recall.exclude is not None]
-        return Recall(
-            (query, slots, similarities, values, weights),
-            query.shape,
-            torch.stack(exclude, dim) if exclude else None,
-            first.memory,
-            first.version,
-        )
+        outer = first.shape[:-1]
+
+        def stacked(rows: list[Tensor]) -> Tensor:
+            """n rows of each recall -> the rows of all."""
+            joined = torch.stack([tensor.view(*outer, *tensor.shape[1:]) for tensor in rows], dim)
+            return joined.flatten(0, leading) if leading else joined
+
+        tensors = {
+            name: stacked([getattr(recall.found, name) for recall in recalls]) for name in (*_FIELDS, "inverse_lengths")
+        }
+        asked = stacked([recall.asked for recall in recalls])
+        shape = torch.Size([*outer[:dim], len(recalls), *outer[dim:], first.shape[-1]])
+        excluded = [recall.exclude for recall in recalls if recall.exclude is not None]
+        exclude = torch.stack(excluded, dim) if excluded else None
+        backend = first.backend
+        found = backend.found(tensors, None if exclude is None else exclude.reshape(-1))
+        history = None
+        if any(recall.history is not None for recall in recalls):
+            history = first.memory.begin_history(found)
+        return Recall(first.memory, first.version, backend, found, asked, shape, exclude, history)
 
 
-_TENSORS = ("query", "slots", "similarities", "values", "weights")
+def _restored(
+    memory: Memory, tensors: dict[str, Tensor], shape: torch.Size, exclude: Tensor | None, up_to_date: bool
+) -> Recall:
+    backend = memory.backend
+    found = backend.found(tensors, None if exclude is None else exclude.reshape(-1))
+    version = memory.version if up_to_date else -1
+    return Recall(memory, version, backend, found, tensors["query"], shape, exclude, None)
+
+
+_FIELDS = ("query", "slots", "similarities", "values", "weights")
+_DIFFERENTIABLE = ("query", "similarities", "weights")

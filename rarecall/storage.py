@@ -1,20 +1,27 @@
-"""Safe files: safetensors with a kind and a version, written beside and renamed."""
+"""Safe files: safetensors with a kind, a version and a checksum, written beside and renamed."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
-import secrets
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
-VERSION = 1
+VERSION = 2
 
 
-def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], *, kind: str, header: dict[str, str]) -> None:
-    """Writes tensors so that a kill at any moment leaves the old file or the whole new one.
+def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, header: dict[str, str]) -> None:
+    """Write tensors so that a kill at any moment leaves the old file or the whole new one.
+
+    A file that is replaced keeps its mode, and a link stays a link to it.
 
     Args:
         path: where; its folder must exist.
@@ -22,14 +29,17 @@ def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], *, kind: str
         kind: what the file is, checked by `read`.
         header: more to keep beside the tensors.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: there is no folder {path.parent}. Make it first.")
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    _remove_left_over(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": f"rarecall.{kind}", "version": str(VERSION)} | header
+    metadata["checksum"] = _checksum(contiguous, metadata)
     try:
-        contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         safetensors.torch.save_file(contiguous, beside, metadata=metadata)
+        os.chmod(beside, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
         _sync(beside)
         os.replace(beside, path)
         _sync(path.parent)
@@ -38,7 +48,7 @@ def write(path: str | os.PathLike[str], tensors: dict[str, Tensor], *, kind: str
 
 
 def read(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the header of a file of this kind."""
+    """Return the tensors and the header of a file of this kind whose checksum is right."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -46,29 +56,65 @@ def read(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor],
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             _check(path, metadata, kind)
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ValueError(
             f"{path} is not a whole safetensors file ({error}). It was cut short or is of another kind; "
             "take a copy of it that is whole."
         ) from error
+    if metadata.pop("checksum", None) != _checksum(tensors, metadata):
+        raise ValueError(f"{path} is damaged: its checksum is wrong. Take a copy of it that is whole.")
+    return tensors, metadata
 
 
 def _check(path: Path, metadata: dict[str, str], kind: str) -> None:
     found, version = metadata.get("format", "none"), metadata.get("version", "")
     if found != f"rarecall.{kind}":
         raise ValueError(f"{path} has the format {found!r}; expected 'rarecall.{kind}', as rarecall writes it.")
-    if not version.isdecimal() or int(version) < 1:
-        raise ValueError(f"{path} has the version {version!r}; expected a whole number, 1 or greater.")
-    if int(version) > VERSION:
+    if version != str(VERSION):
         raise ValueError(
-            f"{path} has version {version} of the format; this rarecall reads up to {VERSION}. "
-            "Install a newer rarecall."
+            f"{path} has version {version!r} of the format; this rarecall reads version {VERSION}. Install the "
+            "rarecall that wrote it, or write it again."
         )
 
 
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """SHA-256 of all names, types, shapes, numbers and metadata."""
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what a killed process left when it wrote this file."""
+    for other in path.parent.iterdir():
+        found = re.fullmatch(re.escape(f".{path.name}.") + r"(\d+)\.tmp", other.name)
+        if found and not _is_running(int(found[1])):
+            with contextlib.suppress(FileNotFoundError):
+                other.unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return process != os.getpid()  # a file of this process's number is of an earlier one
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def _sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
 
 from rarecall import Memory
+
+# What every rule of the memory holds for.
+BACKENDS = ["native", "torch", "float64"]
+SEARCHES = ["exact", "lsh", "auto"]
+
+
+@contextmanager
+def using(backend: str, small: int | None = 0) -> Iterator[Callable[..., Memory]]:
+    """Give what makes a memory of this backend; takes the arguments of `Memory`.
+
+    Args:
+        backend: "native", "torch" (float32 without the extension) or "float64" (which torch does as well).
+        small: the number of keys up to which "auto" searches exactly; None: as it is for users.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if backend == "torch":
+            patch.setattr("rarecall.backend.extension", lambda: None)
+        if small is not None:
+            patch.setattr("rarecall.search.auto.SMALL", small)
+
+        def make(*args: Any, **settings: Any) -> Memory:
+            memory = Memory(*args, **settings)
+            return memory.double() if backend == "float64" else memory
+
+        yield make
 
 
 def unit(*shape: int) -> Tensor:
@@ -40,3 +70,29 @@ def train(memory: Memory, steps: int, seed: int) -> None:
         target = torch.randint(20, (8,), generator=generator)
         query = centres[target] + torch.randn(8, memory.key_size, generator=generator)
         memory.update(memory(query), target, source=target, generator=generator)
+
+
+def check_found(memory: Memory, share: float = 1.0) -> None:
+    """Every filled slot (of many, 2000) is found by its own key, or a newer slot with an equally similar one is.
+
+    Args:
+        share: of the slots, how many are to be found; less than 1 for a search that promises no more.
+    """
+    filled = (memory.values >= 0).nonzero().squeeze(1)
+    assert len(memory) == len(filled)
+    assert ((memory.values >= 0) == (memory.times >= 0)).all()
+    assert ((memory.values >= 0) == (memory.counts > 0)).all()
+    assert (memory.times <= memory.now).all()
+    if len(filled) == 0:
+        return
+    filled = filled[torch.randperm(len(filled))[:2000]]
+    keys = memory.keys[filled]
+    recall = memory(keys)
+    nearest = recall.slots[:, 0]
+    assert (nearest >= 0).all()
+    assert torch.equal(recall.value, memory.values[nearest]), "a value that is not in the slot"
+    # A key of length 1 that is rounded otherwise is as near as its own.
+    as_near = (keys * memory.keys[nearest]).sum(1) > (keys * keys).sum(1) - 1e-6
+    not_older = memory.times[nearest] >= memory.times[filled]
+    found = (nearest == filled) | (as_near & not_older)
+    assert found.float().mean() >= share, f"{int((~found).sum())} of {len(filled)} slots are not found"

@@ -15,7 +15,8 @@ class Slot:
     key: np.ndarray
     value: int
     source: int
-    age: int = 0
+    time: int
+    count: int = 1
 
 
 @dataclass
@@ -25,13 +26,24 @@ class ReferenceMemory:
     margin: float = 0.1
     inverse_temperature: float = 40.0
     slots: dict[int, Slot] = field(default_factory=dict)
+    now: int = 0
+
+    def age(self, slot: int) -> int:
+        return self.now - self.slots[slot].time
+
+    def newness(self, slot: int) -> tuple[int, int]:
+        """Of equally similar slots, that of the greatest newness comes first."""
+        return self.slots[slot].time, slot
 
     def similarities(self, query: np.ndarray, exclude: int = -1) -> dict[int, float]:
         """The similarity of every slot that may be a neighbour of the query."""
         return {i: float(query @ slot.key) for i, slot in self.slots.items() if exclude < 0 or slot.source != exclude}
 
-    def check_neighbours(self, query, exclude, slots, similarities, values, weights) -> None:
-        """Whether these are the k nearest slots, nearest first; equally near ones may stand in any order."""
+    def check_neighbours(self, query, exclude, slots, similarities, values, weights, keys) -> None:
+        """Whether these are the k nearest slots, nearest first, and of equally near ones the newest first.
+
+        `keys` are those of the memory itself, in which a rounding error may tell two keys apart that are equal here.
+        """
         truth = self.similarities(query, exclude)
         count = min(self.k, len(truth))
         found = [int(i) for i in slots[:count]]
@@ -43,46 +55,71 @@ class ReferenceMemory:
         assert all(a >= b for a, b in pairwise(similarities[:count]))
         others = [similarity for i, similarity in truth.items() if i not in found]
         assert not others or max(others) <= similarities[count - 1] + TOLERANCE
+        self.check_newest_first(found, similarities, set(truth) - set(found), keys)
         assert [int(v) for v in values] == [self.slots[i].value for i in found] + [-1] * (self.k - count)
         exponentials = [np.exp(self.inverse_temperature * (truth[i] - max(truth.values()))) for i in found]
         expected = [e / sum(exponentials) for e in exponentials] + [0.0] * (self.k - count)
         np.testing.assert_allclose(weights, expected, atol=1e-3)
         assert all(s == -np.inf for s in similarities[count:])
 
-    def loss(self, query: np.ndarray, target: int, exclude: int, neighbours: list[int]) -> list[float]:
-        """The losses a query may have (several where slots are equally new), none where it adds nothing."""
+    def check_newest_first(self, found, similarities, not_found, keys) -> None:
+        for (i, a), (j, b) in pairwise(zip(found, similarities, strict=False)):
+            assert a > b or self.newness(i) > self.newness(j), "of equally similar slots, an older one came first"
+        for i in found:
+            for j in (*found, *not_found):
+                if i != j and np.array_equal(keys[i], keys[j]):
+                    if j in not_found:
+                        assert self.newness(i) > self.newness(j), "a newer slot with the same key was not found"
+                    else:
+                        assert similarities[found.index(i)] == similarities[found.index(j)]
+
+    def pair(self, query: np.ndarray, target: int, exclude: int, neighbours: list[int]) -> tuple[int, int] | None:
+        """The positive and the negative slot of the loss, or None where the query adds nothing."""
         neighbours = [i for i in neighbours if i >= 0]
         wrong = [i for i in neighbours if self.slots[i].value != target]
         right = [i for i in neighbours if self.slots[i].value == target]
-        if not wrong:
-            return []
-        if right:
-            positives = [right[0]]
-        else:
-            same = [i for i in self.similarities(query, exclude) if self.slots[i].value == target]
-            positives = [i for i in same if self.slots[i].age == min(self.slots[j].age for j in same)]
-        negative = query @ self.slots[wrong[0]].key
-        return [max(0.0, float(negative - query @ self.slots[p].key) + self.margin) for p in positives]
+        same = [i for i in self.similarities(query, exclude) if self.slots[i].value == target]
+        if not wrong or not same:
+            return None
+        return right[0] if right else max(same, key=self.newness), wrong[0]
+
+    def loss(self, queries, targets, excludes, neighbours) -> tuple[float, np.ndarray | None]:
+        """The mean loss, and its gradient at queries of length 1: None where that jumps."""
+        gradient, losses, jumps = np.zeros_like(queries), [], False
+        for row, (query, target, exclude) in enumerate(zip(queries, targets, excludes, strict=True)):
+            pair = self.pair(query, target, exclude, neighbours[row])
+            if pair is None:
+                continue
+            difference = self.slots[pair[1]].key - self.slots[pair[0]].key
+            loss = float(query @ difference) + self.margin
+            losses.append(max(0.0, loss))
+            jumps |= abs(loss) < TOLERANCE
+            if loss > 0:
+                gradient[row] = difference - query * float(query @ difference)
+        if not losses:
+            return 0.0, gradient
+        return float(np.mean(losses)), None if jumps else gradient / len(losses)
 
     def update(self, queries, targets, sources, nearest, age_noise: float, written: list[int]) -> None:
         """One update by the rules. `written`: the slots that were chosen for the misses; whether rightly is checked."""
-        confirmed: dict[int, np.ndarray] = {}
+        confirmed: dict[int, list[np.ndarray]] = {}
         misses = []
         for query, target, source, slot in zip(queries, targets, sources, nearest, strict=True):
             if slot >= 0 and self.slots[slot].value == target:
-                confirmed[slot] = confirmed.get(slot, self.slots[slot].key) + query
+                confirmed.setdefault(slot, []).append(query)
             else:
                 misses.append((query, target, source))
         assert len(written) == len(misses)
         self.check_written(written, set(confirmed), age_noise)
-        for slot in self.slots.values():
-            slot.age += 1
-        for i, total in confirmed.items():
+        self.now += 1
+        for i, confirming in confirmed.items():
+            total = self.slots[i].key + np.sum(confirming, axis=0)
             if np.linalg.norm(total) > 1e-6:
                 self.slots[i].key = total / np.linalg.norm(total)
-            self.slots[i].age = 0
+            self.slots[i].time = self.now
+            self.slots[i].count += len(confirming)
         for i, (query, target, source) in zip(written, misses, strict=True):
-            self.slots[i] = Slot(query, target, source)
+            self.slots[i] = Slot(query, target, source, self.now)
 
     def check_written(self, written: list[int], confirmed: set[int], age_noise: float) -> None:
         """Empty slots before any filled one; of the filled, argmax(age + r); confirmed ones last."""
@@ -95,5 +132,5 @@ class ReferenceMemory:
         spared = others - from_filled
         for taken in from_filled - confirmed:
             for slot in spared:
-                reach = self.slots[taken].age + age_noise
-                assert self.slots[slot].age < reach or self.slots[slot].age == self.slots[taken].age
+                reach = self.age(taken) + age_noise
+                assert self.age(slot) < reach or self.age(slot) == self.age(taken)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks import document as speed
-from rarecall.experiments.synthetic import table as synthetic
-from rarecall.experiments.translation import table as translation
-from rarecall.experiments.translation.evaluate import EVEN, MEMORY, ODD
+from experiments.synthetic import table as synthetic
+from experiments.translation import table as translation
+from experiments.translation.evaluate import EVEN, MEMORY, ODD
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -89,6 +89,6 @@ def test_by_the_loss_of_trust_the_query_learns_what_to_ask_and_the_network_nothi
     trust.loss(says, recall, second).sum().backward()
     assert query.grad is not None
     nearer = memory((query - 0.1 * query.grad).detach())
-    assert (trust.memory_says(nearer, second) > trust.memory_says(recall, second)).all()
+    assert (trust.memory_prob(nearer, second) > trust.memory_prob(recall, second)).all()
     assert logits.grad is None
     assert all(weight.grad is not None for weight in trust.parameters())

@@ -9,7 +9,8 @@ import pytest
 import rarecall
 
 PACKAGE = Path(rarecall.__file__).parent
-OUTER = ("models", "experiments", "cli")
+ROOT = Path(__file__).parent.parent
+OUTER = ("models", "demo", "cli")
 
 
 def imports(file: Path) -> set[str]:
@@ -36,14 +37,28 @@ def test_the_core_imports_torch_numpy_and_safetensors_and_no_outer_part() -> Non
             assert not name.startswith(tuple(f"rarecall.{part}" for part in OUTER)), f"{file.name} imports {name}"
 
 
-@pytest.mark.parametrize(("part", "beyond"), [("models", ("experiments", "cli")), ("experiments", ("cli",))])
-def test_models_know_the_core_and_experiments_know_both(part, beyond) -> None:
+@pytest.mark.parametrize(("part", "beyond"), [("models", ("demo", "cli")), ("demo", ("cli",))])
+def test_models_know_the_core_and_the_demo_knows_both(part, beyond) -> None:
     for file in files_of(part):
         for name in imports(file):
             assert not name.startswith(tuple(f"rarecall.{other}" for other in beyond)), f"{file} imports {name}"
 
 
+def test_what_is_installed_imports_nothing_of_the_checkout() -> None:
+    for file in files_of("."):
+        for name in imports(file):
+            assert name.split(".")[0] not in {"experiments", "benchmarks", "tests"}, f"{file} imports {name}"
+
+
+def test_experiments_do_not_know_the_command_line_or_the_benchmarks() -> None:
+    files = sorted((ROOT / "experiments").rglob("*.py"))
+    assert files
+    for file in files:
+        for name in imports(file):
+            assert not name.startswith(("rarecall.cli", "benchmarks", "tests")), f"{file} imports {name}"
+
+
 @pytest.mark.parametrize("name", ["pickle", "marshal", "shelve"])
 def test_nothing_that_runs_code_from_a_file_is_imported(name) -> None:
-    for file in files_of("."):
+    for file in [*files_of("."), *(ROOT / "experiments").rglob("*.py")]:
         assert name not in {module.split(".")[0] for module in imports(file)}

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rarecall import Memory
+from rarecall import Memory, backend
+from tests.helpers import BACKENDS, SEARCHES, using
 from tests.reference import ReferenceMemory
 
 KEY_SIZE = 4
@@ -24,29 +25,35 @@ def queries(draw: st.DrawFn) -> np.ndarray:
 
 
 shown = st.tuples(queries(), st.integers(0, 4), st.integers(-1, 5), st.booleans(), st.integers(-1, 5))
+# Which of the optional arguments are given; without any, too.
+options = st.sets(st.sampled_from(["gradient", "mask", "source", "exclude"]))
 steps = st.one_of(
-    st.lists(shown, min_size=1, max_size=6),
+    st.tuples(st.just("show"), st.lists(shown, min_size=1, max_size=6), options),
     st.tuples(st.sampled_from(["value", "source", "slots"]), st.integers(0, 4)),
 )
 
 
-@pytest.mark.parametrize("search", ["exact", "lsh"])
+@pytest.mark.parametrize("search", SEARCHES)  # the memory is so small that all of them find all
+@pytest.mark.parametrize("name", BACKENDS)
 @given(
     stream=st.lists(steps, min_size=1, max_size=20),
     capacity=st.integers(6, 9),
     k=st.integers(1, 12),
     age_noise=st.sampled_from([0.0, 1.0, 2.5, 8.0]),
 )
-def test_a_stream_follows_the_rules_of_the_paper(search, stream, capacity, k, age_noise) -> None:
+def test_a_stream_follows_the_rules_of_the_paper(name, search, stream, capacity, k, age_noise) -> None:
+    if name == "native" and backend.extension() is None:
+        pytest.skip("the extension was not built")
     torch.manual_seed(0)
-    memory = Memory(KEY_SIZE, capacity, k=k, age_noise=age_noise, search=search)  # so small that LSH finds all
-    reference = ReferenceMemory(capacity, k)
-    for step in stream:
-        if isinstance(step, tuple):
-            forget(memory, reference, *step)
-        else:
-            show(memory, reference, step, age_noise)
-        compare(memory, reference)
+    with using(name) as new_memory:
+        memory = new_memory(KEY_SIZE, capacity, k=k, age_noise=age_noise, search=search)
+        reference = ReferenceMemory(capacity, k)
+        for kind, *step in stream:
+            if kind == "show":
+                show(memory, reference, *step, age_noise)
+            else:
+                forget(memory, reference, kind, *step)
+            compare(memory, reference)
 
 
 def forget(memory: Memory, reference: ReferenceMemory, what: str, which: int) -> None:
@@ -60,38 +67,44 @@ def forget(memory: Memory, reference: ReferenceMemory, what: str, which: int) ->
         del reference.slots[i]
 
 
-def show(memory: Memory, reference: ReferenceMemory, batch: list, age_noise: float) -> None:
-    query, target, source, mask, exclude = zip(*batch, strict=True)
-    recall = memory(torch.tensor(np.stack(query)), exclude=torch.tensor(exclude))
-    for i in range(len(batch)):
-        found = [x[i].numpy() for x in (recall.slots, recall.similarities, recall.values, recall.weights)]
-        reference.check_neighbours(query[i], exclude[i], *found)
+def show(memory: Memory, reference: ReferenceMemory, batch: list, given: set[str], age_noise: float) -> None:
+    query, target, source, mask, exclude = (list(column) for column in zip(*batch, strict=True))
+    every = range(len(batch))
+    source = source if "source" in given else [-1] * len(batch)
+    mask = mask if "mask" in given else [True] * len(batch)
+    exclude = exclude if "exclude" in given else [-1] * len(batch)
+    asked = torch.tensor(np.stack(query), dtype=memory.keys.dtype, requires_grad="gradient" in given)
+    recall = memory(asked, exclude=torch.tensor(exclude)) if "exclude" in given else memory(asked)
+    assert recall.similarities.requires_grad == ("gradient" in given)
+    tensors = (recall.slots, recall.similarities, recall.values, recall.weights)
+    for i in every:
+        found = [tensor[i].detach().numpy() for tensor in tensors]
+        reference.check_neighbours(query[i], exclude[i], *found, memory.keys.numpy())
 
-    losses = [
-        reference.loss(query[i], target[i], exclude[i], recall.slots[i].tolist()) for i in range(len(batch)) if mask[i]
-    ]
-    low = [min(loss) for loss in losses if loss]
-    high = [max(loss) for loss in losses if loss]
-    loss = memory.loss(recall, torch.tensor(target), mask=torch.tensor(mask)).item()
-    if low:
-        assert np.mean(low) - 1e-5 <= loss <= np.mean(high) + 1e-5
-    else:
-        assert loss == 0
+    taking_part = [i for i in every if mask[i]]
 
-    taking_part = [i for i in range(len(batch)) if mask[i]]
+    def those(column: list) -> list:
+        return [column[i] for i in taking_part]
+
+    expected, gradient = reference.loss(
+        np.stack(query)[taking_part], those(target), those(exclude), those(recall.slots.tolist())
+    )
+    masked = {"mask": torch.tensor(mask)} if "mask" in given else {}
+    loss = memory.loss(recall, torch.tensor(target), **masked)
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
+    if "gradient" in given:
+        loss.backward()
+        if gradient is not None:
+            np.testing.assert_allclose(asked.grad[taking_part].numpy(), gradient, atol=1e-4)
+        assert (asked.grad[[i for i in every if not mask[i]]] == 0).all()
+
     nearest = recall.slots[:, 0].tolist()
     missed = [i for i in taking_part if recall.value[i] != target[i]]
     before = {i: (slot.key, slot.value, slot.source) for i, slot in reference.slots.items()}
-    memory.update(recall, torch.tensor(target), source=torch.tensor(source), mask=torch.tensor(mask))
+    sourced = {"source": torch.tensor(source)} if "source" in given else {}
+    memory.update(recall, torch.tensor(target), **sourced, **masked)
     written = find_written(memory, before, [(query[i], target[i], source[i]) for i in missed])
-    reference.update(
-        [query[i] for i in taking_part],
-        [target[i] for i in taking_part],
-        [source[i] for i in taking_part],
-        [nearest[i] for i in taking_part],
-        age_noise,
-        written,
-    )
+    reference.update(those(query), those(target), those(source), those(nearest), age_noise, written)
 
 
 def find_written(memory: Memory, before: dict, missed: list) -> list[int]:
@@ -104,7 +117,7 @@ def find_written(memory: Memory, before: dict, missed: list) -> list[int]:
 
     written = []
     for query, value, source in missed:
-        matches = [i for i in free if holds(i, query, value, source)]
+        matches = [i for i in free if holds(i, query, value, source) and memory.counts[i] == 1]
         assert matches, "a miss was written nowhere"
         # A slot that held the very same before may have been confirmed rather than written.
         chosen = min(matches, key=lambda i: i in before and holds(i, *before[i]))
@@ -115,10 +128,13 @@ def find_written(memory: Memory, before: dict, missed: list) -> list[int]:
 
 def compare(memory: Memory, reference: ReferenceMemory) -> None:
     assert len(memory) == len(reference.slots)
+    assert memory.now == reference.now
     for i in range(memory.capacity):
+        held = tuple(int(part[i]) for part in (memory.values, memory.sources, memory.counts, memory.times, memory.ages))
         if i in reference.slots:
             slot = reference.slots[i]
-            assert (memory.values[i], memory.sources[i], memory.ages[i]) == (slot.value, slot.source, slot.age)
+            assert held == (slot.value, slot.source, slot.count, slot.time, reference.age(i))
             np.testing.assert_allclose(memory.keys[i].numpy(), slot.key, atol=1e-5)
         else:
-            assert (memory.values[i], memory.sources[i], memory.ages[i]) == (-1, -1, -1)
+            assert held == (-1, -1, 0, -1, -1)
+            assert (memory.keys[i] == 0).all()

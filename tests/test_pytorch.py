@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from rarecall import Memory, MemoryClassifier
-from tests.helpers import assert_same, ids, snapshot, teach, train, unit
+from tests.helpers import SEARCHES, assert_same, check_found, ids, snapshot, teach, train, unit
+from tests.processes import in_a_process
 
 
 @pytest.fixture(params=["exact", "lsh"])
@@ -157,3 +158,176 @@ def test_its_repr_shows_settings_and_how_full_it_is() -> None:
     assert "key_size=4, capacity=10, k=3, margin=0.1" in text
     assert "filled=4 (40%)" in text
     assert "LSHSearch(tables=" in text
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+class TestOfEveryBackend:
+    def test_a_full_memory_first_taught_in_inference_mode_learns_on_outside_it(self, new_memory, search) -> None:
+        memory = new_memory(16, 40, k=4, search=search)
+        with torch.inference_mode():
+            for _ in range(3):
+                teach(memory, unit(40, 16), torch.arange(40))
+            memory.forget(value=3)
+        check_found(memory)
+        query = unit(5, 16).requires_grad_()
+        recall = memory(query)
+        memory.loss(recall, torch.arange(5)).backward()
+        memory.update(recall, torch.arange(5))
+        train(memory, 30, seed=4)
+        memory.forget(value=1)
+        with torch.inference_mode():
+            train(memory, 10, seed=5)
+        train(memory, 10, seed=6)
+        check_found(memory)
+
+    @pytest.mark.parametrize("made_before", [True, False])
+    def test_the_default_type_of_torch_changes_nothing(self, new_memory, search, made_before) -> None:
+        dtype = new_memory(16, 40).keys.dtype
+        before = torch.get_default_dtype()
+        try:
+            memory = new_memory(16, 40, k=4, search=search) if made_before else None
+            torch.set_default_dtype(torch.float64)
+            memory = memory or new_memory(16, 40, k=4, search=search)
+            train(memory, 20, seed=0)
+            teach(memory, unit(5, 16).float(), torch.arange(5))
+            assert memory.keys.dtype == dtype
+            query = unit(5, 16).requires_grad_()
+            recall = memory(query)
+            assert recall.similarities.dtype == recall.weights.dtype == dtype
+            memory.loss(recall, torch.arange(5)).backward()
+            memory.update(recall, torch.arange(5))
+            memory.write(unit(2, 16), ids(1, 2))
+            check_found(memory)
+        finally:
+            torch.set_default_dtype(before)
+
+    @pytest.mark.parametrize("other", [{"key_size": 12}, {"capacity": 30}, {"capacity": 50}])
+    def test_a_state_dict_of_another_size_changes_nothing(self, new_memory, search, other) -> None:
+        settings = {"key_size": 16, "capacity": 40, "k": 4, "search": search}
+        memory, source = new_memory(**settings), new_memory(**(settings | other))
+        train(memory, 10, seed=0)
+        train(source, 10, seed=1)
+        before = {name: getattr(memory, name).clone() for name in BUFFERS}
+        for strict in (True, False):
+            with pytest.raises(RuntimeError, match="size mismatch"):
+                memory.load_state_dict(source.state_dict(), strict=strict)
+            for name, tensor in before.items():
+                assert torch.equal(getattr(memory, name), tensor), name
+            check_found(memory)
+        train(memory, 10, seed=2)
+        check_found(memory)
+
+    @pytest.mark.parametrize(
+        ("name", "row"),
+        [
+            ("keys", float("nan")),
+            ("keys", 1e35),
+            ("values", -2),
+            ("counts", -1),
+            ("times", 2**63 - 1),
+            ("sources", -2),
+            ("now", -1),
+        ],
+    )
+    def test_a_state_dict_that_cannot_be_is_refused(self, new_memory, search, name, row) -> None:
+        memory = new_memory(16, 40, k=4, search=search)
+        train(memory, 10, seed=0)
+        good = copy.deepcopy(memory.state_dict())
+        bad = copy.deepcopy(good)
+        bad[name].view(-1)[0] = row
+        with pytest.raises((ValueError, RuntimeError), match=name.removesuffix("s")):
+            memory.load_state_dict(bad)
+            memory(unit(2, 16))
+        memory.load_state_dict(good)
+        check_found(memory)
+
+    def test_part_of_a_state_dict_is_taken_in(self, new_memory, search) -> None:
+        memory = new_memory(16, 40, k=4, search=search)
+        teach(memory, unit(30, 16), torch.arange(30))
+        memory(unit(2, 16))
+        values = memory.values.clone()
+        values[:30] = torch.arange(100, 130)
+        memory.load_state_dict({"values": values}, strict=False)
+        assert torch.equal(memory(memory.keys[:30]).value, values[:30])
+        keys = memory.keys.clone()
+        keys[:30] = keys[:30].flip(0)
+        memory.load_state_dict({"keys": keys}, strict=False)
+        assert torch.equal(memory(keys[:30]).value, values[:30])
+        memory.loss(memory(unit(2, 16)), ids(100, 101))
+        check_found(memory)
+
+    def test_an_averaged_model_has_the_memory_of_the_model(self, new_memory, search) -> None:
+        network = MemoryClassifier(nn.Linear(3, 16), new_memory(16, 40, k=4, search=search))
+        averaged = torch.optim.swa_utils.AveragedModel(network)
+        for seed in range(3):
+            train(network.memory, 5, seed=seed)
+            averaged.update_parameters(network)
+            memory = averaged.module.memory
+            assert len(memory) == len(network.memory) > 0
+            if search != "auto":  # whose lists depend on the order in which keys came
+                query = unit(6, 16)
+                assert torch.equal(memory(query).slots, network.memory(query).slots)
+            assert torch.equal(memory.ages, network.memory.ages)
+            check_found(memory)
+        train(memory, 5, seed=9)
+        check_found(memory)
+
+
+BUFFERS = ("keys", "values", "sources", "counts", "times", "now")
+
+
+def convert_often(search: str) -> None:
+    memory = Memory(16, 10_500, k=4, search=search)
+    for start in range(0, 9000, 1000):
+        teach(memory, unit(1000, 16), torch.arange(start, start + 1000))
+    keys = memory.keys.clone()
+    for convert in (nn.Module.half, nn.Module.float, nn.Module.bfloat16, nn.Module.float, nn.Module.half):
+        convert(memory)
+        assert memory.keys.dtype == torch.float32
+        assert torch.equal(memory.keys[:9000], keys[:9000])
+        teach(memory, unit(100, 16), torch.arange(100))
+        check_found(memory, share=1.0 if search == "exact" else 0.95)
+        keys = memory.keys.clone()
+    memory.double()
+    teach(memory, unit(100, 16), torch.arange(100))
+    memory.float()
+    teach(memory, unit(100, 16), torch.arange(100))
+    check_found(memory, share=1.0 if search == "exact" else 0.95)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_conversions_there_and_back_leave_a_memory_that_works(search) -> None:
+    in_a_process(convert_often, search)
+
+
+def load_the_search_alone(search: str) -> None:
+    memory, other = Memory(16, 9500, k=4, search=search), Memory(16, 9500, k=4, search=search)
+    for each, filled in ((memory, 9000), (other, 8500)):
+        each.write(unit(filled, 16), torch.arange(filled))
+        each(unit(3, 16))
+    for state in (other.search.state_dict(), memory.search.state_dict()):
+        try:
+            memory.search.load_state_dict(state)
+        except (RuntimeError, ValueError):
+            pass
+        for _ in range(3):
+            teach(memory, unit(100, 16), torch.arange(100))
+            check_found(memory, share=1.0 if search == "exact" else 0.95)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_state_of_another_memorys_search_does_no_harm(search) -> None:
+    in_a_process(load_the_search_alone, search)
+
+
+def ask_for_too_many_neighbours() -> None:
+    for k in (2**61, 2**63 - 1, 2**64):
+        with pytest.raises(ValueError, match="k="):
+            Memory(4, 8, k=k)(unit(2, 4))
+    memory = Memory(4, 8, k=1000)  # more than there are slots is fine
+    teach(memory, torch.eye(4), ids(1, 2, 3, 4))
+    assert memory(torch.eye(4)).values[:, :1].tolist() == [[1], [2], [3], [4]]
+
+
+def test_more_neighbours_than_a_tensor_can_hold_are_refused() -> None:
+    in_a_process(ask_for_too_many_neighbours)

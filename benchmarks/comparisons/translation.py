@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.settings import Settings
-from rarecall.experiments.training import keep_freed_memory
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation.evaluate import fill
-from rarecall.experiments.translation.presets import PRESETS, make_run
-from rarecall.experiments.translation.text import DEVELOPMENT, news_test, read, training_files
-from rarecall.experiments.translation.train import State, prepare
+from experiments.training import keep_freed_memory
+from experiments.translation import networks
+from experiments.translation.evaluate import fill
+from experiments.translation.presets import PRESETS, make_run
+from experiments.translation.text import DEVELOPMENT, news_test, read, training_files
+from experiments.translation.train import State, prepare
 
 TITLE = "Training a translator: target pieces a second, with memory over without"
 COLUMNS = {

@@ -1,1 +1,1 @@
-"""The command line, one file a sub-command."""
+"""The command `rarecall`, one module per sub-command."""

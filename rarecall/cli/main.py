@@ -6,21 +6,15 @@ import argparse
 from collections.abc import Sequence
 
 import rarecall
-from rarecall.cli import demo, omniglot, synthetic, translate
+from rarecall.cli import demo
 
-COMMANDS = (demo, omniglot, synthetic, translate)
-# What only the experiments need, and the extra that installs it.
-EXTRAS = {
-    "matplotlib": "experiments",
-    "PIL": "experiments",
-    "tqdm": "experiments",
-    "sacrebleu": "translate",
-    "sentencepiece": "translate",
-}
+COMMANDS = (demo,)
+# Packages that only some commands need, and the extra that installs each.
+EXTRAS = {"matplotlib": "demo", "tqdm": "demo"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the arguments, those of the command line by default, and runs the sub-command they name."""
+    """Run the sub-command named by `arguments` (default: the command line)."""
     parser = argparse.ArgumentParser(prog="rarecall", description="A life-long memory for PyTorch networks.")
     parser.add_argument("--version", action="version", version=f"rarecall {rarecall.__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
@@ -30,7 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         args.run(args)
     except ModuleNotFoundError as error:
-        # The library itself runs without what its experiments need.
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise

@@ -1,4 +1,4 @@
-"""The networks of the experiments, and their trained weights."""
+"""Networks for use with a memory, and trained weights."""
 
 from rarecall.models.convnet import ConvNet
 from rarecall.models.gnmt import GNMT

@@ -2,7 +2,7 @@
 
 score(Y, X) = log P(Y | X) / lp(Y) + cp(X; Y)
 lp(Y)    = (5 + |Y|)^alpha / (5 + 1)^alpha
-cp(X; Y) = beta * sum_i log(min(sum_j p_ij, 1)),   p_ij: how much of the j-th step's attention went to the i-th piece
+cp(X; Y) = beta * sum_i log(min(sum_j p_ij, 1)),   p_ij: attention of the j-th step to the i-th source piece
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rarecall.models.seq2seq import Carried, Encoded
 
 @dataclass(frozen=True)
 class Beam:
-    """How to search.
+    """Settings of the search.
 
     Attributes:
-        width: sentences that are followed at once.
-        alpha: of the length normalisation; 0 for none.
-        beta: of the coverage penalty; 0 for none.
+        width: hypotheses per sentence.
+        alpha: strength of the length normalisation; 0 for none.
+        beta: strength of the coverage penalty; 0 for none.
     """
 
     width: int = 4
@@ -38,11 +38,11 @@ class Beam:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A whole sentence that was found.
+    """A complete translation.
 
     Attributes:
-        pieces: without the end.
-        score: of the formula above.
+        pieces: its pieces, without the end.
+        score: score by the formula above.
     """
 
     pieces: list[int]
@@ -50,24 +50,24 @@ class Hypothesis:
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """lp of so many pieces, the end included."""
+    """Return lp for a length in pieces, including the end."""
     return ((5 + length) / 6) ** alpha
 
 
 def coverage_penalty(coverage: Tensor, beta: float) -> Tensor:
-    """(..., length) attention summed over the steps -> (...,) cp."""
+    """Return cp, (...,), for the attention summed over the steps, (..., length)."""
     return beta * coverage.clamp(1e-10, 1.0).log().sum(-1)
 
 
 @torch.no_grad()
 def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int | None = None) -> list[Hypothesis]:
-    """The best translation of each sentence.
+    """Return the best translation of each sentence.
 
     Args:
-        network: in evaluation mode.
-        source: (batch, length) int64, all of one length, the last of each the end.
-        beam: how to search.
-        longest: pieces at the most, the end included; twice as many as the source and 10 by default.
+        network: a network in evaluation mode.
+        source: (batch, length) int64, sentences of the same length, ending with the end piece.
+        beam: settings of the search.
+        longest: maximum number of pieces, including the end (default: twice the source length plus 10).
     """
     beam = beam or Beam()
     longest = longest or 2 * source.shape[1] + 10
@@ -75,9 +75,9 @@ def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int
     rows = torch.arange(len(source)).repeat_interleave(width)
     encoded = _rows(network.encoder(source), rows)
     carried = decoder.begin(encoded)
-    alive = torch.arange(len(source))  # sentences that are still searched, in the order of the rows
+    alive = torch.arange(len(source))  # unfinished sentences, in the order of the rows
     pieces = torch.full((len(rows), 1), decoder.start)
-    # Of the hypotheses of a sentence, all alike at first, only one counts.
+    # At first all hypotheses of a sentence are equal; only one counts.
     total = torch.full((len(source), width), -torch.inf)
     total[:, 0] = 0.0
     coverage = source.new_zeros(len(rows), source.shape[1], dtype=torch.float32)
@@ -90,7 +90,7 @@ def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int
             logits[:, torch.arange(symbols) != network.end] = -torch.inf
         coverage = coverage + steps.attended[:, 0]
         now = total[..., None] + F.log_softmax(logits, -1).view(len(alive), width, symbols)
-        # Of twice as many, at least `width` go on: each hypothesis ends in only one way.
+        # Among 2 * width candidates at least `width` do not end, since each hypothesis has one way to end.
         scores, best = now.flatten(1).topk(min(2 * width, width * symbols))
         piece = best % symbols
         origin = best // symbols + torch.arange(len(alive))[:, None] * width

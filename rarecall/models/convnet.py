@@ -1,4 +1,4 @@
-"""The convolutional network of the paper, whose output is a query to the memory."""
+"""The paper's convolutional network; its output is a query to the memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor, nn
 class ConvNet(nn.Module):
     """Two pairs of 3x3 convolutions, each pair followed by a max-pooling, then two fully connected layers.
 
-    There is no batch normalisation: a query does not depend on the batch that it came in.
+    There is no batch normalisation: a query does not depend on the other examples of its batch.
 
     Args:
-        key_size: numbers in a query, and in the fully connected layer before it.
-        channels: of the first pair of convolutions and of the second.
-        dropout: share of the numbers dropped between the fully connected layers (the paper does not tell its share).
-        image_size: pixels of a side of an image.
-        padding: pixels added around an image before a convolution (the paper does not tell): 1 keeps its size; 0 takes
-            off two, which leaves half of the work.
+        key_size: query dimension, and width of the fully connected layer before it.
+        channels: channels of the first and of the second pair of convolutions.
+        dropout: dropout probability between the fully connected layers (not specified in the paper).
+        image_size: side of an image in pixels.
+        padding: padding of the convolutions (not specified in the paper): 1 keeps the size; 0 removes two pixels per
+            convolution, which halves the work.
 
     Example:
         >>> import torch
@@ -37,14 +37,14 @@ class ConvNet(nn.Module):
         first, second = channels
         self.key_size, self.channels, self.dropout = key_size, channels, dropout
         self.image_size, self.padding = image_size, padding
-        shrunk = 4 * (1 - padding)  # pixels that two convolutions take off a side
+        shrunk = 4 * (1 - padding)  # pixels that two convolutions remove from a side
         last = ((image_size - shrunk) // 2 - shrunk) // 2
         self.layers = nn.Sequential(
             nn.Conv2d(1, first, 3, padding=padding),
             nn.ReLU(),
             nn.Conv2d(first, first, 3, padding=padding),
             nn.ReLU(),
-            nn.MaxPool2d(2),  # (batch, first, 14, 14) of an image of 28 x 28, or 12 x 12 without padding
+            nn.MaxPool2d(2),  # (batch, first, 14, 14) for images of 28 x 28, or 12 x 12 without padding
             nn.Conv2d(first, second, 3, padding=padding),
             nn.ReLU(),
             nn.Conv2d(second, second, 3, padding=padding),
@@ -56,7 +56,7 @@ class ConvNet(nn.Module):
             nn.Dropout(dropout),
             nn.Linear(key_size, key_size),
         )
-        # Without batch normalisation the weights have to keep the activations at one size from layer to layer.
+        # Without batch normalisation the initialisation has to preserve the scale of the activations.
         for layer in self.layers:
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
@@ -65,15 +65,15 @@ class ConvNet(nn.Module):
                 nn.init.zeros_(parameter)
 
     def settings(self) -> dict[str, object]:
-        """What makes a network of the same shapes: `ConvNet(**settings)`."""
+        """Return the arguments that create a network of the same shapes, `ConvNet(**settings)`."""
         names = ("key_size", "channels", "dropout", "image_size", "padding")
         return {name: getattr(self, name) for name in names}
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images: (batch, 1, image_size, image_size) -> queries: (batch, key_size)."""
+        """Return the queries of images, (batch, 1, image_size, image_size) -> (batch, key_size)."""
         if images.shape[1:] != (1, self.image_size, self.image_size):
             raise ValueError(
                 f"ConvNet got images of shape {tuple(images.shape)}; expected (batch, 1, {self.image_size}, "
-                f"{self.image_size}). Resize them, or make the network with another image_size."
+                f"{self.image_size}). Resize them, or create the network with another image_size."
             )
         return self.layers(images)

@@ -1,4 +1,4 @@
-"""What the networks that write sequences have in common."""
+"""What the sequence-to-sequence networks share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rarecall.recall import Recall
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A batch of sequences, symbol by symbol.
+    """Output of a network for a batch of sequences.
 
     Attributes:
         logits: (batch, length, symbols).
-        recall: (batch, length), what the memory was asked and answered before each symbol, or None without a memory.
+        recall: recall of shape (batch, length), one per symbol; None without a memory.
     """
 
     logits: Tensor
@@ -24,12 +24,12 @@ class Decoded:
 
     @property
     def output(self) -> Tensor:
-        """(batch, length) int64: the likeliest symbol at each place."""
+        """The most likely symbol at each position, (batch, length) int64."""
         return self.logits.argmax(-1)
 
 
 def settings_of(memory: Memory | None) -> dict[str, int | float] | None:
-    """What makes a memory of the same shape and rules, with exact search: `Memory(**settings)`; None of None."""
+    """Return the arguments that create such a memory with exact search, `Memory(**settings)`; None for None."""
     if memory is None:
         return None
     return {

@@ -1,8 +1,8 @@
-"""GNMT, the network that translates, with or without memory.
+"""GNMT (Wu et al. 2016), a translation network, with or without memory.
 
-The encoder and the decoder are those of `seq2seq`. Here they share one embedding of the words' pieces, which are the
-same in both languages: it embeds the source, the target and the memory's answers, and is the weights of the softmax. So
-what the memory answers can be said also where it is a piece that was hardly ever seen in training.
+The encoder and the decoder are those of `seq2seq`. One embedding of word pieces is shared by both languages: it embeds
+the source, the target and the memory's answers, and its weights are those of the softmax. So the network can output an
+answer of the memory even if this piece was very rare in training.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from rarecall.models.seq2seq import Decoder, Encoder
 
 
 class GNMT(nn.Module):
-    """Reads a sentence and writes one of any length.
+    """Map a sentence to a sentence of any length.
 
-    With a memory, the attention vector of each step is the query and the right piece the value.
+    With a memory, the attention vector of each step is the query and the correct piece is the value.
 
     Args:
-        symbols: pieces of words, of both languages.
-        start, end: the pieces that stand before the first and after the last.
-        units: in a layer of LSTMs, in an embedding, and numbers in a key of the memory.
-        layers: of the encoder, and of the decoder.
-        dropout: of what goes into a layer.
-        memory: of `units` numbers a key, or None.
-        shortcut: add the embedded source to the encoder's output. GNMT does not. A small network learns sooner where to
-            look by it; and what the attention finds, by which the memory is asked, holds the words themselves.
-        ask: learn what to ask the memory, from what the attention found, what it was asked, and the last layer's output
-            (see `Decoder`). The paper asks by what the attention found alone.
-        trust: mix what the memory says into the output, as far as it is trusted (see `Trust`). The paper joins the
-            answer, embedded, with the last layer's output by a linear layer.
+        symbols: number of word pieces, of both languages together.
+        start, end: pieces before the first and after the last piece of a sentence.
+        units: units of an LSTM layer, embedding dimension, and key dimension of the memory.
+        layers: layers of the encoder and of the decoder.
+        dropout: dropout of the layers' inputs.
+        memory: a memory with `key_size=units`, or None.
+        shortcut: add the embedded source to the encoder's output. GNMT does not. With it a small network learns to
+            attend sooner, and the attention vector, which is the query, contains the source words themselves.
+        ask: learn the query from the attention's output, the attention's input and the last layer's output (see
+            `Decoder`). In the paper the query is the attention's output.
+        trust: mix the memory's distribution into the output with learned weights (see `Trust`). In the paper a linear
+            layer joins the embedded answer with the last layer's output.
 
     Example:
         >>> network = GNMT(symbols=100, start=1, end=2, units=32, layers=3, memory=Memory(key_size=32, capacity=1000))
@@ -60,7 +60,7 @@ class GNMT(nn.Module):
         self.units, self.layers, self.dropout = units, layers, dropout
         self.shortcut, self.ask, self.trust = shortcut, ask, trust
         embedding = nn.Embedding(symbols, units)
-        # Small enough for a softmax, whose weights these are as well.
+        # Small, since these are also the weights of the softmax.
         nn.init.normal_(embedding.weight, std=units**-0.5)
         self.encoder = Encoder(symbols, units, layers, dropout=dropout, embedding=embedding, shortcut=shortcut)
         self.decoder = Decoder(
@@ -74,31 +74,31 @@ class GNMT(nn.Module):
         nn.init.zeros_(self.decoder.output.bias)
         nn.init.orthogonal_(self.decoder.attention.match.weight)
         if self.decoder.join is not None:
-            # At first the answer is not listened to: a network trained without a memory goes on as it was.
+            # Ignore the answer at first, so that a network trained without a memory keeps its output.
             with torch.no_grad():
                 self.decoder.join.weight.copy_(torch.eye(units, 2 * units))
                 self.decoder.join.bias.zero_()
 
     @property
     def memory(self) -> Memory | None:
-        """What it remembers with."""
+        """The memory, or None."""
         return self.decoder.memory
 
     def settings(self) -> dict[str, object]:
-        """What makes a network of the same shapes: `GNMT(**settings)`, its memory made of its settings first."""
+        """Return the arguments that create such a network; "memory" holds the arguments of its memory, or None."""
         names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "ask", "trust")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
     def forward(
         self, source: Tensor, target: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
     ) -> Decoded:
-        """Decodes with the right output given, all places at once. `beam.search` decodes without.
+        """Decode all positions at once, with teacher forcing. `beam.search` decodes without a target.
 
         Args:
-            source: (batch, length) int64, the last of each the end.
-            target: (batch, time) int64, the same; anything after the end.
-            exclude: (batch,) int64, the source that each sentence must not be answered from.
-            among: (n,) int64, the pieces that logits are wanted of, (batch, time, n); all by default.
+            source: (batch, length) int64, ending with the end piece.
+            target: (batch, time) int64, ending with the end piece; anything may follow.
+            exclude: (batch,) int64, source to exclude from the recall of each sentence.
+            among: (n,) int64, pieces to compute logits for, (batch, time, n) (default: all).
         """
         encoded = self.encoder(source)
         before = torch.cat((torch.full_like(target[:, :1], self.start), target[:, :-1]), 1)

@@ -1,4 +1,4 @@
-"""Several networks as one: their queries side by side."""
+"""An ensemble of networks: their queries are concatenated."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 
 class Joined(nn.Module):
-    """The queries of several networks, each normalised, one after the other.
+    """Concatenate the normalised queries of several networks.
 
-    Networks that were trained apart err apart: the cosine of two joined queries is the mean of their cosines, which is
-    right more often than one of them.
+    The cosine of two joined queries is the mean of the networks' cosines. Networks that were trained independently make
+    different errors, so the mean is more accurate than each of them.
 
     Args:
         networks: each has a `key_size`, and maps the same inputs to queries (n, key_size).

@@ -1,10 +1,10 @@
 """The Extended Neural GPU ("Can Active Memory Replace Attention?", Kaiser and Bengio, 2016), with or without memory.
 
 The embedded input is the first column of an image of width x length x channels. A stack of convolutional gated
-recurrent units changes the whole image, as many times as the input is long. Then a second stack does, once for each
-symbol of the output; it sees an output tape besides, and symbol k is read at place k after its k-th step. With a memory
-(figure 3 of "Learning to Remember Rare Events"), before that step the memory is asked with the state at place k, and
-its answer is put on the tape there.
+recurrent units (CGRU) transforms the whole image, once per input symbol. Then a second stack does, once per output
+symbol; it also sees an output tape, and symbol k is read at position k after its k-th step. With a memory (figure 3 of
+"Learning to Remember Rare Events"), the state at position k before that step is the query, and the answer is added to
+the tape there.
 
     s_0 = input, then zeros;  s_t = CGRU(s_{t-1})                     t = 1..n
     d_0 = s_n;                d_k = CGRU_d(d_{k-1}, p_{k-1})          k = 1..n
@@ -26,8 +26,8 @@ from rarecall.recall import Recall
 class CGRU(nn.Module):
     """A convolutional gated recurrent unit: u * s + (1 - u) * tanh(U * (r . s) + B), with gates u and r.
 
-    The two gates are one matrix product over the 3 x 3 (in an image of width 1: 3) places around each place, which on a
-    CPU is several times faster than convolutions of so few channels.
+    The two gates are one matrix product over the 3 x 3 neighbourhood (3 x 1 in an image of width 1) of each position.
+    On a CPU that is several times faster than convolutions with so few channels.
 
     Shape:
         (batch, length, width, channels) -> the same
@@ -40,17 +40,17 @@ class CGRU(nn.Module):
         self.candidate = nn.Linear(window, channels)
         for layer in (self.gates, self.candidate):
             nn.init.xavier_uniform_(layer.weight)
-        # A unit that keeps most of what it has lets gradients through many steps.
+        # Update gates near 1 let gradients flow through many steps.
         nn.init.ones_(self.gates.bias)
         nn.init.zeros_(self.candidate.bias)
 
     def forward(self, state: Tensor, tape: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """One step.
+        """Run one step.
 
         Args:
             state: (batch, length, width, channels), the image.
-            tape: what the convolved output tape adds to the gates, (batch, length, width, 2 * channels), and to the
-                candidate, (batch, length, width, channels), biases included; without a tape, the biases alone.
+            tape: contribution of the convolved output tape to the gates, (batch, length, width, 2 * channels), and to
+                the candidate, (batch, length, width, channels), including biases (default: the biases alone).
         """
         to_gates, to_candidate = (self.gates.bias, self.candidate.bias) if tape is None else tape
         gates = F.hardsigmoid(_product(to_gates, windows(state), self.gates.weight))
@@ -60,14 +60,14 @@ class CGRU(nn.Module):
 
 
 class NeuralGPU(nn.Module):
-    """Reads a sequence and writes one of the same length.
+    """Map a sequence to a sequence of the same length.
 
     Args:
-        symbols: of the input and of the output.
-        channels: of the image, and numbers in a key of the memory.
-        width: of the image. The paper does not tell its own; the cost of a step grows with it by more than its size.
-        layers: CGRUs in a step of the encoder, and of the decoder.
-        memory: of `channels` numbers a key, or None.
+        symbols: number of symbols of the input and of the output.
+        channels: channels of the image, and key dimension of the memory.
+        width: width of the image (not specified in the paper); the cost of a step grows faster than linearly with it.
+        layers: CGRUs per step of the encoder and of the decoder.
+        memory: a memory with `key_size=channels`, or None.
 
     Example:
         >>> network = NeuralGPU(symbols=6, channels=32, memory=Memory(key_size=32, capacity=1000))
@@ -82,13 +82,13 @@ class NeuralGPU(nn.Module):
         if memory is not None and memory.key_size != channels:
             raise ValueError(
                 f"NeuralGPU got a memory of key_size {memory.key_size}; its queries are the {channels} channels of a "
-                f"place. Make the memory with key_size={channels}."
+                f"position. Create the memory with key_size={channels}."
             )
         self.symbols, self.channels, self.width, self.layers = symbols, channels, width, layers
         self.embedding = nn.Embedding(symbols, channels)
         self.encoder = nn.ModuleList(CGRU(channels, width) for _ in range(layers))
         self.decoder = nn.ModuleList(CGRU(channels, width) for _ in range(layers))
-        # What a symbol on the tape adds to the gates and the candidate of each CGRU, in the 3 (x 2) places around it.
+        # Contribution of a symbol on the tape to the gates and candidates of each CGRU, at 3 (x 2) positions around it.
         self.around = (3, min(width, 2))
         self.tape = nn.Linear(channels, layers * 3 * channels * self.around[0] * self.around[1], bias=False)
         nn.init.normal_(self.tape.weight, std=(3 * channels) ** -0.5)
@@ -98,7 +98,7 @@ class NeuralGPU(nn.Module):
         self.answer = None if memory is None else RecallEmbedding(symbols, channels)
 
     def settings(self) -> dict[str, object]:
-        """What makes a network of the same shapes: `NeuralGPU(**settings)`, its memory made of its settings first."""
+        """Return the arguments that create such a network; "memory" holds the arguments of its memory, or None."""
         names = ("symbols", "channels", "width", "layers")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
@@ -109,13 +109,13 @@ class NeuralGPU(nn.Module):
         forced: Tensor | None = None,
         exclude: Tensor | None = None,
     ) -> Decoded:
-        """Decodes.
+        """Decode a batch.
 
         Args:
             input: (batch, length) int64.
-            target: (batch, length) int64, the right output, or None to write its own output on the tape.
-            forced: (batch,) bool, the sequences that get the target on the tape; all of them by default.
-            exclude: (batch,) int64, the source that each sequence must not be answered from.
+            target: (batch, length) int64, the correct output for teacher forcing; None to use the network's own output.
+            forced: (batch,) bool, the sequences with teacher forcing (default: all).
+            exclude: (batch,) int64, source to exclude from the recall of each sequence.
         """
         state = self.encode(input)
         batch, length = input.shape
@@ -137,7 +137,7 @@ class NeuralGPU(nn.Module):
         return Decoded(torch.stack(logits, 1), Recall.stack(recalls, 1) if recalls else None)
 
     def encode(self, input: Tensor) -> Tensor:
-        """(batch, length) int64 -> s_n: (batch, length, width, channels)."""
+        """Return s_n, (batch, length, width, channels), for an input of (batch, length) int64."""
         if input.dim() != 2 or input.is_floating_point():
             raise ValueError(
                 f"NeuralGPU got input of shape {tuple(input.shape)} and type {input.dtype}; expected "
@@ -150,14 +150,14 @@ class NeuralGPU(nn.Module):
         return state
 
     def blank_tape(self) -> Tensor:
-        """(layers * 3 * channels,): the biases of the decoder's gates and candidates, layer by layer."""
+        """Return the biases of the decoder's gates and candidates, (layers * 3 * channels,), layer by layer."""
         cells = [cell for cell in self.decoder if isinstance(cell, CGRU)]
         return torch.cat([bias for cell in cells for bias in (cell.gates.bias, cell.candidate.bias)])
 
     def put(self, tape: Tensor, place: int, written: Tensor) -> Tensor:
-        """The convolved tape with (batch, channels) more written at a place of its first column.
+        """Return the convolved tape after adding (batch, channels) at a position of its first column.
 
-        The tape changes at one place, so its convolution changes only around it and is not computed again.
+        The tape changes at one position, so its convolution is only updated around it.
         """
         length = tape.shape[1]
         added = self.tape(written).view(-1, *self.around, tape.shape[-1])  # (batch, 3, 1 or 2, layers * 3 * channels)
@@ -167,7 +167,7 @@ class NeuralGPU(nn.Module):
 
 
 def windows(image: Tensor) -> Tensor:
-    """(batch, length, width, channels) -> (..., 3 or 9 x channels): each place with those around it, 0 beyond edges."""
+    """Gather zero-padded neighbourhoods, (batch, length, width, channels) -> (..., 3 or 9 x channels)."""
     padded = F.pad(image, (0, 0, 0, 0, 1, 1))
     image = torch.cat((padded[:, :-2], padded[:, 1:-1], padded[:, 2:]), -1)
     if image.shape[2] == 1:
@@ -177,7 +177,7 @@ def windows(image: Tensor) -> Tensor:
 
 
 def _product(added: Tensor, image: Tensor, weight: Tensor) -> Tensor:
-    """added + image @ weight', in one call: (..., outputs)."""
+    """Return added + image @ weight.T, (..., outputs), in one call."""
     if added.dim() > 1:
         added = added.reshape(-1, added.shape[-1])
     return torch.addmm(added, image.flatten(0, -2), weight.t()).view(*image.shape[:-1], -1)

@@ -1,7 +1,7 @@
-"""A small residual network for 28 x 28 drawings: our own, beside the paper's.
+"""A small residual network for 28 x 28 drawings, as an alternative to the paper's network.
 
-It halves the image at once, so that a step costs about half of what the paper's network costs, and keeps the place of a
-stroke to the end: the last 4 x 4 pixels are not averaged but all connected to the query.
+Its first layer halves the image, so a step costs about half as much as with the paper's network. The last 4 x 4 pixels
+are not averaged but fully connected to the query, which preserves the positions of strokes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them; the image is halved where `stride` is 2."""
+    """Two convolutions with a residual connection; a stride of 2 halves the image."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Block(nn.Module):
         self.first_norm = nn.BatchNorm2d(outputs)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.second_norm = nn.BatchNorm2d(outputs)
-        # A block starts as its way around: a deeper network trains from the first step as a shallow one does.
+        # The residual branch starts at 0, so that a deep network initially trains like a shallow one.
         nn.init.zeros_(self.second_norm.weight)
         self.around: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
@@ -36,7 +36,7 @@ class ResidualNet(nn.Module):
     """(n, 1, 28, 28) drawings, ink is 1 -> (n, key_size) queries.
 
     Args:
-        key_size: numbers in a query.
+        key_size: query dimension.
         widths: channels of the blocks at 14 x 14, 7 x 7 and 4 x 4 pixels.
     """
 
@@ -52,7 +52,7 @@ class ResidualNet(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def settings(self) -> dict[str, object]:
-        """What makes a network of the same shapes: `ResidualNet(**settings)`."""
+        """Return the arguments that create a network of the same shapes, `ResidualNet(**settings)`."""
         return {"key_size": self.key_size, "widths": self.widths}
 
     def forward(self, x: Tensor) -> Tensor:

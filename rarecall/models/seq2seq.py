@@ -1,9 +1,9 @@
 """Sequence to sequence with attention (LSTMs, as in GNMT), with or without memory.
 
-The bottom layer of the decoder reads the output so far and asks the attention; what the attention found, a_t, goes into
-all layers above. With a memory (figure 2 of "Learning to Remember Rare Events"), a_t is the query, and the embedded
-answer is joined with the output of the last layer before the softmax. The memory is asked beside the LSTMs and not
-within their recurrence, so with the right output given, all places of all sequences are asked at once.
+The bottom layer of the decoder reads the output so far and queries the attention; the attention vector a_t is an input
+of all layers above. With a memory (figure 2 of "Learning to Remember Rare Events"), a_t is the query, and the embedded
+answer is joined with the output of the last layer before the softmax. The memory is not part of the LSTMs' recurrence,
+so with teacher forcing all positions of all sequences are recalled at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rarecall.memory import Memory
 from rarecall.models.decoded import Decoded, settings_of
 from rarecall.recall import Recall
 
-# The hidden state and the cell of an LSTM, (1, batch, units) each.
+# The hidden and cell state of an LSTM, (1, batch, units) each.
 Carried = tuple[Tensor, Tensor]
 
 
 class Encoded(NamedTuple):
-    """What the encoder made of the input.
+    """Output of the encoder.
 
     Attributes:
-        states: (batch, length, units), the output of its last layer.
-        last: the last layer's state after the last symbol; the decoder begins with it.
+        states: (batch, length, units), output of the last layer.
+        last: the last layer's state after the last symbol, which initialises the decoder.
     """
 
     states: Tensor
@@ -36,13 +36,13 @@ class Encoded(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What the decoder made of one symbol or more.
+    """Output of the decoder for one symbol or more.
 
     Attributes:
-        states: (batch, time, units), the output of its last layer.
-        query: (batch, time, units), what the memory is asked with.
-        attended: (batch, time, length), where it looked: each step's weights of the input's places.
-        carried: by each layer, to the step after.
+        states: (batch, time, units), output of the last layer.
+        query: (batch, time, units), queries to the memory.
+        attended: (batch, time, length), attention weights over the input.
+        carried: state of each layer after the last step.
     """
 
     states: Tensor
@@ -54,15 +54,15 @@ class Steps(NamedTuple):
 class Encoder(nn.Module):
     """LSTMs over the input, the bottom one in both directions, with residual connections from the third layer on.
 
-    All sequences of a batch have the same length, so that nothing has to be padded or masked.
+    All sequences of a batch have the same length, so no padding or mask is needed.
 
     Args:
-        symbols: of the input.
-        units: in a layer; the two directions of the bottom layer have half of them each.
-        layers: at least 2.
-        dropout: of what goes into a layer.
-        embedding: of (symbols, units), to share it; one of its own by default. One that is shared is the softmax's
-            weights as well, and as short as they have to be; what is read from it is made sqrt(units) times as long.
+        symbols: number of input symbols.
+        units: units per layer; each direction of the bottom layer has half of them.
+        layers: number of layers, at least 2.
+        dropout: dropout of the layers' inputs.
+        embedding: embedding of (symbols, units) to share (default: a new one). A shared embedding also holds the
+            softmax's weights, which are small, so its output is scaled by sqrt(units).
         shortcut: add the embedded input to the last layer's output.
     """
 
@@ -78,7 +78,9 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         if layers < 2 or units % 2:
-            raise ValueError(f"Encoder got {layers} layers of {units} units; expected 2 or more, of an even number.")
+            raise ValueError(
+                f"Encoder got {layers} layers of {units} units; expected at least 2 layers and an even number of units."
+            )
         self.embedding = nn.Embedding(symbols, units) if embedding is None else embedding
         self.scale = 1.0 if embedding is None else units**0.5
         self.bottom = nn.LSTM(units, units // 2, bidirectional=True, batch_first=True)
@@ -87,7 +89,7 @@ class Encoder(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, input: Tensor) -> Encoded:
-        """(batch, length) int64."""
+        """Encode an input of (batch, length) int64."""
         embedded = self.embedding(input) * self.scale
         states, last = self.bottom(self.dropout(embedded))
         for number, layer in enumerate(self.above, 2):
@@ -98,10 +100,10 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """A mean of the encoder's states, weighted by how well each fits a question: softmax(question W states').
+    """Bilinear attention over the encoder's states: softmax(question W states.T / sqrt(units)) states.
 
     Shape:
-        (batch, time, units) questions -> (batch, time, units) found, (batch, time, length) weights
+        (batch, time, units) questions -> (batch, time, units) attention vectors, (batch, time, length) weights
     """
 
     def __init__(self, units: int) -> None:
@@ -118,18 +120,19 @@ class Decoder(nn.Module):
     """LSTMs over the output so far, attention, and memory where there is one; residual connections as in the encoder.
 
     Args:
-        symbols: of the output.
-        units: in a layer, and numbers in a key of the memory.
-        layers: at least 2.
-        memory: of `units` numbers a key, or None.
-        dropout: of what goes into a layer, the output included.
-        embedding: of (symbols, units), to share it: it also embeds the memory's answers, and is the output's weights.
-        start: the symbol that stands before the first; one of its own by default, which a shared embedding lacks.
-        ask: learn what to ask the memory: a linear layer of what the attention found, what it was asked, and the last
-            layer's output, each of length 1, which begins as their sum. Without, it is asked by what the attention
-            found, as in the paper.
-        trust: mix what the memory says into the output, as far as it is trusted (see `Trust`). Without, its answer is
-            embedded and joined with the last layer's output by a linear layer, as in the paper.
+        symbols: number of output symbols.
+        units: units per layer, and key dimension of the memory.
+        layers: number of layers, at least 2.
+        memory: a memory with `key_size=units`, or None.
+        dropout: dropout of the inputs of all layers, including the output layer.
+        embedding: embedding of (symbols, units) to share; it also embeds the memory's answers and holds the output
+            layer's weights.
+        start: symbol before the first (default: an additional symbol, which a shared embedding does not have).
+        ask: learn the query: a linear layer of the attention's output, the attention's input and the last layer's
+            output, each normalised, initialised as their sum. Otherwise the query is the attention's output, as in the
+            paper.
+        trust: mix the memory's distribution into the output with learned weights (see `Trust`). Otherwise a linear
+            layer joins the embedded answer with the last layer's output, as in the paper.
     """
 
     def __init__(
@@ -148,8 +151,8 @@ class Decoder(nn.Module):
         super().__init__()
         if memory is not None and memory.key_size != units:
             raise ValueError(
-                f"Decoder got a memory of key_size {memory.key_size}; its queries are the {units} numbers that the "
-                f"attention finds. Make the memory with key_size={units}."
+                f"Decoder got a memory of key_size {memory.key_size}; its queries are attention vectors of "
+                f"{units} units. Create the memory with key_size={units}."
             )
         self.start = symbols if start is None else start
         self.embedding = nn.Embedding(symbols + (start is None), units) if embedding is None else embedding
@@ -172,17 +175,17 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def begin(self, encoded: Encoded) -> list[Carried]:
-        """What each layer carries before the first symbol."""
+        """Return the initial state of each layer."""
         nothing = (torch.zeros_like(encoded.last[0]), torch.zeros_like(encoded.last[1]))
         return [encoded.last, *[nothing] * len(self.above)]
 
     def forward(self, before: Tensor, encoded: Encoded, carried: list[Carried]) -> Steps:
-        """Any number of steps at once; their `states` and `query` are for `speak`.
+        """Run any number of steps at once; their `states` and `query` are the arguments of `speak`.
 
         Args:
-            before: (batch, time) int64, the symbols before those to be written.
-            encoded: the input.
-            carried: by each layer, from the step before.
+            before: (batch, time) int64, the previous symbol at each step.
+            encoded: output of the encoder.
+            carried: state of each layer before the first step.
         """
         states, now = self.bottom(self.dropout(self.embedding(before) * self.scale), carried[0])
         after = [now]
@@ -201,18 +204,18 @@ class Decoder(nn.Module):
     def speak(
         self, states: Tensor, query: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
     ) -> tuple[Tensor, Recall | None]:
-        """The last layer's output, with what the memory answers, as logits.
+        """Query the memory and return the logits.
 
-        With `trust`, those of all symbols are the logarithms of what network and memory say together; those of some
-        symbols are the network's alone, since the memory may say others.
+        With `trust`, the logits of all symbols are log-probabilities of the mixture of network and memory; with
+        `among`, they are the network's alone, since the memory may answer with other symbols.
 
         Args:
             states, query: (..., units).
-            exclude: (...,) int64, the source that each query must not be answered from.
-            among: (n,) int64, the symbols that logits are wanted of; all by default.
+            exclude: (...,) int64, source to exclude from each recall.
+            among: (n,) int64, symbols to compute logits for (default: all).
 
         Returns:
-            (..., symbols) or (..., n) logits, and the recall of (...,).
+            Logits of (..., symbols) or (..., n), and the recall of shape (...,), or None without a memory.
         """
         states = self.dropout(states)
         recall = None if self.memory is None else self.memory(query, exclude=exclude)
@@ -227,13 +230,13 @@ class Decoder(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """Reads a sequence and writes one of the same length.
+    """Map a sequence to a sequence of the same length.
 
     Args:
-        symbols: of the input and of the output.
-        units: in a layer of LSTMs, and numbers in a key of the memory.
-        layers: of the encoder, and of the decoder.
-        memory: of `units` numbers a key, or None.
+        symbols: number of symbols of the input and of the output.
+        units: units per LSTM layer, and key dimension of the memory.
+        layers: layers of the encoder and of the decoder.
+        memory: a memory with `key_size=units`, or None.
 
     Example:
         >>> network = Seq2Seq(symbols=6, units=64, memory=Memory(key_size=64, capacity=1000))
@@ -249,11 +252,11 @@ class Seq2Seq(nn.Module):
 
     @property
     def memory(self) -> Memory | None:
-        """What it remembers with."""
+        """The memory, or None."""
         return self.decoder.memory
 
     def settings(self) -> dict[str, object]:
-        """What makes a network of the same shapes: `Seq2Seq(**settings)`, its memory made of its settings first."""
+        """Return the arguments that create such a network; "memory" holds the arguments of its memory, or None."""
         names = ("symbols", "units", "layers")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
@@ -264,13 +267,13 @@ class Seq2Seq(nn.Module):
         forced: Tensor | None = None,
         exclude: Tensor | None = None,
     ) -> Decoded:
-        """Decodes.
+        """Decode a batch.
 
         Args:
             input: (batch, length) int64.
-            target: (batch, length) int64, the right output, or None to go on from its own output.
-            forced: (batch,) bool, the sequences that go on from the target; all of them by default.
-            exclude: (batch,) int64, the source that each sequence must not be answered from.
+            target: (batch, length) int64, the correct output for teacher forcing; None to use the network's own output.
+            forced: (batch,) bool, the sequences with teacher forcing (default: all).
+            exclude: (batch,) int64, source to exclude from the recall of each sequence.
         """
         if input.dim() != 2 or input.is_floating_point():
             raise ValueError(
@@ -281,7 +284,7 @@ class Seq2Seq(nn.Module):
         carried = self.decoder.begin(encoded)
         before = torch.full_like(input[:, :1], self.decoder.start)
         if target is not None and (forced is None or bool(forced.all())):
-            # With the right output given, no step waits for the one before it.
+            # With teacher forcing, no step depends on the output of the previous one.
             before = torch.cat((before, target[:, :-1]), 1)
             states, query, *_ = self.decoder(before, encoded, carried)
             sources = None if exclude is None else exclude[:, None].expand_as(before)

@@ -1,8 +1,7 @@
-"""Trained weights in safe files: half precision on the disk, float32 in use.
+"""Trained weights as safetensors files: half precision on disk, float32 in memory.
 
-A memory in a network is saved with it: the filled slots, in their order, and their numbers in the smallest integers
-that hold them. What its search keeps follows from the keys, and is left out. Weights that two parts of a network share
-are saved once.
+A memory in a network is saved with it: its filled slots in order, integers in the smallest type that holds them. The
+state of its search is derived from the keys and left out. Shared weights are saved once.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from rarecall.models.joined import Joined
 from rarecall.models.neural_gpu import NeuralGPU
 from rarecall.models.residual import ResidualNet
 from rarecall.models.seq2seq import Seq2Seq
+from rarecall.slots import FIELDS
 
 
 @runtime_checkable
 class HasSettings(Protocol):
-    """A network that says what makes another of the same shapes."""
+    """A network that returns the arguments to create another of the same shapes."""
 
     def settings(self) -> dict[str, object]:
-        """The arguments of its class."""
+        """Return the arguments of its class."""
 
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
@@ -43,12 +43,12 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "Seq2Seq": Seq2Seq,
 }
 FOLDER = Path(__file__).parents[2] / "weights"
-# Networks of several files.
+# Names of networks that consist of several files.
 JOINED = {"omniglot": ("omniglot-residual-0", "omniglot-residual-1", "omniglot-paper")}
 
 
 def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, str] | None = None) -> None:
-    """Writes the network's parameters and buffers, rounded to half precision, with what makes its shapes."""
+    """Write the network's parameters and buffers, rounded to half precision, and the arguments to create it."""
     settings = network.settings() if isinstance(network, HasSettings) else {}
     state = network.state_dict()
     shared = _shared(network)
@@ -60,17 +60,17 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, 
     }
     for prefix, memory in _memories(network).items():
         filled = (memory.values >= 0).nonzero().squeeze(1)
-        for name in _BY_SLOT:
+        for name in FIELDS:
             tensors[prefix + name] = _smallest(tensors[prefix + name][filled])
     about = {"network": type(network).__name__, "settings": json.dumps(settings)}
     storage.write(path, tensors, kind="network", header=about | (header or {}))
 
 
 def load(name: str | os.PathLike[str]) -> nn.Module:
-    """A trained network, ready to answer.
+    """Load a trained network, in evaluation mode.
 
     Args:
-        name: of a file in weights/, such as "omniglot-paper", of several that are joined, "omniglot", or a path.
+        name: name of a file in weights/, e.g. "omniglot-paper", or of several joined files, "omniglot"; or a path.
     """
     if name in JOINED:
         return Joined([load(part) for part in JOINED[str(name)]]).eval()
@@ -93,18 +93,18 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
 
 
 def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Fills a network with tensors that `save` wrote, and makes it ready to answer."""
+    """Load tensors written by `save` into a network, and set it to evaluation mode."""
     tensors = dict(tensors)
     state = network.state_dict()
     tensors |= {name: tensors[first] for name, first in _shared(network).items() if first in tensors}
     for prefix, memory in _memories(network).items():
         tensors |= {name: tensor for name, tensor in state.items() if name.startswith(f"{prefix}search.")}
-        for name in _BY_SLOT & {full.removeprefix(prefix) for full in tensors if full.startswith(prefix)}:
+        for name in FIELDS.keys() & {full.removeprefix(prefix) for full in tensors if full.startswith(prefix)}:
             rows, empty = tensors[prefix + name].to(state[prefix + name].dtype), state[prefix + name][:0]
             if len(rows) <= memory.capacity and rows.shape[1:] == empty.shape[1:]:
                 tensors[prefix + name] = torch.cat([rows, state[prefix + name][len(rows) :]])
         if prefix + "keys" in tensors:
-            # Half precision keeps three digits; the length of a key is 1 to more than that.
+            # Half precision has three digits; keys must have norm 1 to more than that.
             tensors[prefix + "keys"] = F.normalize(tensors[prefix + "keys"], dim=-1)
     try:
         network.load_state_dict(tensors)
@@ -113,17 +113,13 @@ def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.Pat
     network.eval()
 
 
-# What a memory has one row of for each slot.
-_BY_SLOT = {"keys", "values", "sources", "clock.touched"}
-
-
 def _memories(network: nn.Module) -> dict[str, Memory]:
-    """The memories in a network, by the beginning of their tensors' names."""
+    """Return the memories in a network, by the prefix of their tensors' names."""
     return {f"{name}.": module for name, module in network.named_modules() if isinstance(module, Memory)}
 
 
 def _shared(network: nn.Module) -> dict[str, str]:
-    """The further names of parameters that have several, and the first of each."""
+    """Return {other name: first name} of parameters that have several names."""
     first: dict[int, str] = {}
     named = network.named_parameters(remove_duplicate=False)
     return {name: first[id(weight)] for name, weight in named if first.setdefault(id(weight), name) != name}
@@ -134,7 +130,7 @@ def _rounded(tensor: Tensor) -> Tensor:
 
 
 def _smallest(tensor: Tensor) -> Tensor:
-    """Integers in the smallest type that holds them."""
+    """Convert integers to the smallest type that holds them."""
     if tensor.is_floating_point() or tensor.numel() == 0:
         return tensor
     low, high = int(tensor.min()), int(tensor.max())

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
-from rarecall import native_rules
-from rarecall.native import loaded
-
 if TYPE_CHECKING:
-    from rarecall._native import Found
     from rarecall.memory import Memory
 
 
@@ -20,14 +15,26 @@ class Search(nn.Module):
 
     A search is a module, so that what it keeps in buffers is saved, copied and moved with the memory. The memory hands
     itself over at each call: a search reads `memory.keys`, `memory.values` (-1 in an empty slot) and `memory.sources`,
-    of which only the first `memory.used` slots were ever written, and changes nothing in it.
+    of which only the first `memory.used` slots are filled, and changes nothing in it. The memory's lock sees to it that
+    nothing changes while `forward` runs, and that `changed`, `rebuild` and `restore` run alone.
+
+    Attributes:
+        index: what the C++ extension searches and keeps in step by itself, or None where `forward` and `changed` do it.
+        version: the version of the memory that the search has followed to.
     """
 
-    def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-        """The slots nearest to each query.
+    index: Any
+    version: int | None
 
-        It is asked for at least one query in a memory of at least one filled slot. The memory scores and sorts what it
-        gets, and drops empty and excluded slots from it; a search that knows about `exclude` offers others instead.
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = self.version = None
+
+    def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
+        """Return the slots nearest to each query.
+
+        Called for at least one query in a memory of at least one filled slot. The memory scores and sorts what it gets,
+        and drops empty and excluded slots from it; a search that knows about `exclude` offers others instead.
 
         Args:
             query: (n, key_size) normalised, without gradient.
@@ -39,39 +46,38 @@ class Search(nn.Module):
         """
         raise NotImplementedError
 
-    def found(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Found:
-        """The neighbours of each query, where the extension works on the memory: what `forward` finds, sorted.
-
-        Args:
-            query: (n, key_size) float32, as it was asked, contiguous, without gradient.
-            exclude: (n,) int64, contiguous, or None.
-        """
-        found = loaded().ask(memory.key_size, memory.k, query, exclude)
-        native_rules.recall(found, self.slots(memory, found.query, exclude), memory)
-        return found
-
-    def slots(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Tensor:
-        """What `forward` finds, in full precision; it is not asked where there is nothing to find."""
-        if not query.shape[0] or not len(memory):
-            return memory.values.new_empty((len(query), 0))
-        if torch.is_autocast_enabled(query.device.type):
-            with torch.autocast(query.device.type, enabled=False):
-                return self(memory, query, memory.k, exclude)
-        return self(memory, query, memory.k, exclude)
-
     def changed(self, memory: Memory, slots: Tensor) -> None:
-        """Is called when the keys in `slots` ((n,) int64, distinct) were written, moved or emptied."""
+        """Called after the keys in `slots` ((n,) int64, ascending, distinct) were written, moved or emptied."""
 
-    def updated(self, memory: Memory, slots: Tensor) -> None:
-        """Is called instead after an update: each key in `slots` is a query now, or has moved towards one.
+    def rebuild(self, memory: Memory) -> None:
+        """Called when any key may have changed, as by hand: take up all slots as they are now."""
 
-        It is a query that this search was asked for after the last change.
+    def restore(self, memory: Memory) -> None:
+        """Called when memory and search were loaded, copied or moved together: the search's buffers fit the slots.
+
+        A search that keeps more than buffers makes the rest here; by default it is rebuilt.
         """
-        self.changed(memory, slots)
-
-    def loaded(self, memory: Memory) -> None:
-        """Is called when the memory's state was loaded; a search that keeps more than buffers makes it anew here."""
+        self.rebuild(memory)
 
     def settings(self) -> dict[str, Any]:
-        """What `__init__` takes besides `key_size` and `capacity`, to make an equal search when a file is loaded."""
+        """Return what `__init__` takes besides `key_size` and `capacity`, to make an equal search from a file."""
         return {}
+
+    def find(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Tensor:
+        """Return what `forward` finds; it is not asked where there is nothing to find."""
+        if not len(query) or not len(memory):
+            return memory.values.new_empty((len(query), 0))
+        return self(memory, query, memory.k, exclude)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An index is not copied: it is made anew from what the copy has in buffers.
+        return super().__getstate__() | {"index": None, "version": None}
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.index = self.version = None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Search:
+        super()._apply(fn, recurse)
+        self.index = self.version = None
+        return self

@@ -2,76 +2,76 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rarecall.search.base import Search
-from rarecall.search.exact_native import KeyCopy, usable
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 # The most similarities that are held at once, 32 MB of float32, whatever the batch and the capacity.
 BLOCK = 2**23
+# The extension adds up products of codes in integers that a float32 holds exactly: enough for keys of this dimension.
+LONGEST_KEY = 16384
 
 
 class ExactSearch(Search):
-    """Scores every key against every query and keeps the k best.
+    """Scores every key against every query and keeps the k best; of equally similar slots the newest.
 
-    On a CPU the extension does it, with a copy of the keys in 7 bits that it makes at the first search; everywhere else
-    torch does. The slots are the same, up to those that are equally similar.
+    On a CPU the extension does it, with a copy of the keys in 7 bits; everywhere else torch does.
     """
 
     def __init__(self, key_size: int, capacity: int) -> None:
         super().__init__()
-        self._copy: KeyCopy | None = None
+
+    def rebuild(self, memory: Memory) -> None:
+        native, self.index = memory.native, None
+        if native is not None and memory.key_size <= LONGEST_KEY:
+            self.index = native.build(native.native.ExactIndex(memory.key_size, memory.capacity))
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-        n, used = len(query), memory.used
-        if n == 0 or used == 0:
-            return query.new_empty((n, 0), dtype=torch.int64)
-        if usable(memory):
-            if self._copy is None or not self._copy.is_of(memory):
-                self._copy = None  # its room first, then the new one's
-                self._copy = KeyCopy(memory)
-            return self._copy.find(memory, query, k, exclude)[0]
-        return self._multiply(memory, query, k, exclude)
+        return multiply(memory, query, k, exclude)
 
-    def changed(self, memory: Memory, slots: Tensor) -> None:
-        if self._copy is not None:
-            self._copy = self._copy.changed(memory, slots)
 
-    def forget(self) -> None:
-        """Gives up what it keeps of the keys, until it is asked again."""
-        self._copy = None
+def multiply(memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
+    """Return the k slots of the largest products with each query, (n, at most k); of equal ones the newest."""
+    n, used = len(query), memory.used
+    empty = memory.values[:used] < 0
+    own_row, own_slot = _excluded(memory.sources[:used], exclude)
+    best, slots = query.new_empty((n, 0)), query.new_empty((n, 0), dtype=torch.int64)
+    length = max(BLOCK // max(n, 1), k + 1)
+    for start in range(0, used, length):
+        end = min(start + length, used)
+        similarities = query @ memory.keys[start:end].T  # (n, end - start)
+        similarities.masked_fill_(empty[start:end], -torch.inf)
+        here = (own_slot >= start) & (own_slot < end)
+        similarities[own_row[here], own_slot[here] - start] = -torch.inf
+        block_best, block_slots = similarities.topk(min(k + 1, end - start))
+        best, slots = torch.cat([best, block_best], 1), torch.cat([slots, block_slots + start], 1)
+        best, place = best.topk(min(k + 1, best.shape[1]))
+        slots = slots.gather(1, place)
+    if best.shape[1] > k:
+        # matmul may round equal keys differently. Where the last that is taken and the first that is not are as good as
+        # equal, all keys are scored again, each in the same way.
+        tied = best[:, k - 1] - best[:, k] <= 16 * torch.finfo(best.dtype).eps
+        best, slots = best[:, :k], slots[:, :k]
+        for row in (tied & best[:, -1].isfinite()).nonzero().squeeze(1).tolist():
+            scores = torch.cat([(keys * query[row]).sum(1) for keys in memory.keys[:used].split(2**14)])
+            scores = scores.masked_fill(empty, -torch.inf).index_fill(0, own_slot[own_row == row], -torch.inf)
+            best[row], slots[row] = k_best(scores[None], torch.arange(used, device=slots.device)[None], k, memory.times)
+    return slots.masked_fill(best == -torch.inf, -1)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The copy follows from the keys: deepcopy and pickle leave it out.
-        return self.__dict__ | {"_copy": None}
 
-    def _multiply(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-        n, used = len(query), memory.used
-        empty = memory.values[:used] < 0
-        holes = bool(empty.any())
-        own_row, own_slot = _excluded(memory.sources[:used], exclude)
-        best, slots = query.new_empty((n, 0)), query.new_empty((n, 0), dtype=torch.int64)
-        length = max(BLOCK // n, k)
-        for start in range(0, used, length):
-            end = min(start + length, used)
-            similarities = query @ memory.keys[start:end].T  # (n, end - start)
-            if holes:
-                similarities.masked_fill_(empty[start:end], -torch.inf)
-            if len(own_slot):
-                here = (own_slot >= start) & (own_slot < end)
-                similarities[own_row[here], own_slot[here] - start] = -torch.inf
-            block_best, block_slots = similarities.topk(min(k, end - start), sorted=False)
-            best, slots = torch.cat([best, block_best], 1), torch.cat([slots, block_slots + start], 1)
-            if best.shape[1] > k:
-                best, place = best.topk(k, sorted=False)
-                slots = slots.gather(1, place)
-        return slots.masked_fill(best == -torch.inf, -1)
+def k_best(similarities: Tensor, slots: Tensor, k: int, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the k largest similarities of each row and their slots, (n, k); of equal ones, the newest slots."""
+    # Stable sorts from the last criterion to the first.
+    place = slots.sort(descending=True).indices
+    place = place.gather(1, times[slots.gather(1, place)].sort(descending=True, stable=True).indices)
+    place = place.gather(1, similarities.gather(1, place).sort(descending=True, stable=True).indices)[:, :k]
+    return similarities.gather(1, place), slots.gather(1, place)
 
 
 def _excluded(sources: Tensor, exclude: Tensor | None) -> tuple[Tensor, Tensor]:

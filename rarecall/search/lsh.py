@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rarecall.search.base import Search
+from rarecall.search.exact import k_best
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -30,10 +31,10 @@ class LSHSearch(Search):
     found through the other tables. With `width` places, one query costs the same at any size of the memory.
 
     Args:
-        key_size: numbers in a key.
-        capacity: slots of the memory.
-        recall: the share of neighbours at a cosine of 0.9 that are to be found; nearer ones are found more often.
-        tables: hash tables, each with hash vectors of its own; by default as many as `recall` asks for.
+        key_size: the key dimension.
+        capacity: number of slots.
+        target_recall: the share of neighbours at a cosine of 0.9 to be found; nearer ones are found more often.
+        tables: hash tables, each with hash vectors of its own; by default as many as `target_recall` asks for.
         bits: hash vectors of a table; by default so many that a bucket of a full memory holds `width / 4` on average.
         probes: buckets looked into in each table; there are 2 ** bits of them.
         width: places of a bucket.
@@ -51,7 +52,7 @@ class LSHSearch(Search):
         key_size: int,
         capacity: int,
         *,
-        recall: float = 0.95,
+        target_recall: float = 0.95,
         tables: int | None = None,
         bits: int | None = None,
         probes: int = 16,
@@ -63,9 +64,10 @@ class LSHSearch(Search):
             raise ValueError(
                 f"LSHSearch got tables={tables}, probes={probes}, width={width}; expected 1 or more of each."
             )
-        if not 0 < recall < 1:
+        if not 0 < target_recall < 1:
             raise ValueError(
-                f'LSHSearch got recall={recall}; expected more than 0 and less than 1. For 1, take search="exact".'
+                f"LSHSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take "
+                'search="exact".'
             )
         if bits is None:
             bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
@@ -77,9 +79,9 @@ class LSHSearch(Search):
         subsets = torch.arange(2**self.flipped_bits)[:, None] >> torch.arange(self.flipped_bits) & 1
         self.register_buffer("_flips", subsets, persistent=False)  # (2 ** flipped_bits, flipped_bits)
         if tables is None:
-            tables = math.ceil(math.log(1 - recall) / math.log(1 - self._found_in_a_table()))
+            tables = math.ceil(math.log(1 - target_recall) / math.log(1 - self._found_in_a_table()))
         self.tables = tables
-        planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator), dim=0)
+        planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator, dtype=torch.float32), dim=0)
         self.register_buffer("planes", planes)
         # Of each slot and table: its code, and its place in the bucket of that code (-1 where it is in none).
         self.register_buffer("codes", torch.zeros(tables, capacity, dtype=torch.int32))
@@ -114,10 +116,7 @@ class LSHSearch(Search):
             allowed = (exclude[row] != memory.sources[slot]) | (exclude[row] < 0)
             row, slot = row[allowed], slot[allowed]
         similarity = torch.cat(
-            [
-                torch.linalg.vecdot(query[r], memory.keys[s])
-                for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)
-            ]
+            [(query[r] * memory.keys[s]).sum(1) for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)]
         )
         # From pairs to one row of candidates for each query.
         count = row.bincount(minlength=len(query))
@@ -127,7 +126,7 @@ class LSHSearch(Search):
         if shape[1] <= k:
             return slots
         similarities = similarity.new_full(shape, -torch.inf).index_put_((row, column), similarity)
-        return slots.gather(1, similarities.topk(k, sorted=False).indices)
+        return k_best(similarities, slots, k, memory.times)[1]
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         for table, places in enumerate(self.places):
@@ -137,11 +136,23 @@ class LSHSearch(Search):
         slots = slots[memory.values[slots] >= 0]
         if len(slots) == 0:
             return
-        with torch.autocast(slots.device.type, enabled=False):  # a key is hashed as a query is
-            codes = self._code(memory.keys[slots] @ self.planes)  # (n, tables)
+        codes = self._code(memory.keys[slots] @ self.planes)  # (n, tables)
         self.codes[:, slots] = codes.T.int()
         for table in range(self.tables):
             self._insert(memory, table, slots, codes[:, table])
+
+    def rebuild(self, memory: Memory) -> None:
+        self.places.fill_(-1)
+        self.buckets.fill_(-1)
+        # The oldest first: where a bucket is full, they give way.
+        filled = (memory.values >= 0).nonzero().squeeze(1)
+        for slots in filled[memory.times[filled].sort(stable=True).indices].split(2**14):
+            self.changed(memory, slots)
+
+    def restore(self, memory: Memory) -> None:
+        limits = (self.codes, 0, 2**self.bits), (self.places, -1, self.width), (self.buckets, -1, memory.capacity)
+        if not all(int(ids.min()) >= least and int(ids.max()) < end for ids, least, end in limits):
+            self.rebuild(memory)
 
     def _insert(self, memory: Memory, table: int, slots: Tensor, codes: Tensor) -> None:
         """Puts slots that are in no bucket of the table into the buckets of their codes; slots, codes: (n,) int64."""
@@ -152,7 +163,7 @@ class LSHSearch(Search):
         rank = torch.arange(len(slots), device=slots.device) - (count.cumsum(0) - count)[which]
         # Of each touched bucket: its places in the order in which they are given away, free ones first.
         residents = buckets[touched].long()  # (touched buckets, width)
-        times = memory.clock.touched[residents.clamp(min=0)].masked_fill(residents < 0, -1)
+        times = memory.times[residents.clamp(min=0)].masked_fill(residents < 0, -1)
         priority = times.argsort(dim=1, stable=True)
         fits = rank < self.width
         slots, which, codes = slots[fits], which[fits], codes[fits]
@@ -179,7 +190,7 @@ class LSHSearch(Search):
     def _found_in_a_table(self, cosine: float = 0.9, trials: int = 2000) -> float:
         """The share of keys at this cosine that one table finds: tried out with margins as random vectors have them."""
         generator = torch.Generator().manual_seed(0)
-        query, aside = torch.randn(2, trials, self.bits, generator=generator)
+        query, aside = torch.randn(2, trials, self.bits, generator=generator, dtype=torch.float32)
         key = cosine * query + math.sqrt(1 - cosine**2) * aside
         found = (self._probe(query) == self._code(key).unsqueeze(-1)).any(-1).float().mean().item()
         return min(max(found, 0.01), 0.99)  # so that there is at least one table, and an end to them

@@ -6,7 +6,7 @@ import pytest
 
 import rarecall
 from rarecall.cli.main import main
-from rarecall.experiments.handwriting import demo
+from rarecall.demo import demo
 
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(demo.run).parameters.items()}
 
@@ -31,8 +31,8 @@ def test_options_reach_the_function(calls, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--out", "missing/demo.png"], "there is no folder missing to write demo.png to; make it first"),
-        (["demo", "--steps", "-1"], "'-1' is not a count; expected 0, 1, 2, ..."),
+        (["demo", "--out", "missing/demo.png"], "there is no folder missing to write demo.png to; create it first"),
+        (["demo", "--steps", "-1"], "'-1' is not a number of steps; expected 0, 1, 2, ..."),
         (["demo", "--seed", "x"], "invalid int value: 'x'"),
         (["dream"], "invalid choice: 'dream'"),
         ([], "the following arguments are required: command"),
@@ -67,7 +67,7 @@ def test_what_is_not_installed_is_named(monkeypatch, capsys, name) -> None:
     with pytest.raises(SystemExit) as end:
         main(["demo"])
     assert end.value.code == 1
-    assert capsys.readouterr().err == "rarecall demo needs matplotlib: pip install 'rarecall[experiments]'\n"
+    assert capsys.readouterr().err == "rarecall demo needs matplotlib: pip install 'rarecall[demo]'\n"
 
 
 def test_any_other_missing_module_is_a_fault_and_shown_as_one(monkeypatch) -> None:

@@ -6,7 +6,7 @@ import resource
 import pytest
 import torch
 
-from rarecall.experiments.training import keep_freed_memory, schedule
+from experiments.training import keep_freed_memory, schedule
 
 
 def test_the_learning_rate_rises_and_falls_to_nothing() -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rarecall.experiments.omniglot import data
-from rarecall.experiments.omniglot.data import Omniglot
+from experiments.omniglot import data
+from experiments.omniglot.data import Omniglot
 
 
 def png(seed: int, size: int = data.DRAWN_SIZE) -> bytes:

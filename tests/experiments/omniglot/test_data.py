@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rarecall.experiments.omniglot import data
-from rarecall.experiments.omniglot.data import Omniglot
+from experiments.omniglot import data
+from experiments.omniglot.data import Omniglot
 from tests.experiments.omniglot.conftest import BACKGROUND, EVALUATION, pack, png
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from rarecall.experiments.omniglot.distort import distort
+from experiments.omniglot.distort import distort
 
 DRAWINGS = torch.zeros(40, 1, 28, 28)
 DRAWINGS[:, :, 8:20, 12:16] = 1.0

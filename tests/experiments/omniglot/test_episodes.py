@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rarecall.experiments.omniglot.baselines.pixels import Pixels
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.episodes import MemoryLearner, as_input, encode, few_shot, mean_of
+from experiments.omniglot.baselines.pixels import Pixels
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.episodes import MemoryLearner, as_input, encode, few_shot, mean_of
 from tests.helpers import unit
 
 LEARNER = MemoryLearner(nn.Flatten(), key_size=32)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.evaluate import evaluate, learner_of
+from experiments.omniglot.models import PIXELS, RECIPES
 from rarecall import storage
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.evaluate import evaluate, learner_of
-from rarecall.experiments.omniglot.models import PIXELS, RECIPES
 from rarecall.models import weights
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rarecall.experiments.omniglot import lifelong
-from rarecall.experiments.omniglot.baselines.pixels import Pixels
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.episodes import MemoryLearner
-from rarecall.experiments.omniglot.lifelong import auroc, long_tail, retention, stream
+from experiments.omniglot import lifelong
+from experiments.omniglot.baselines.pixels import Pixels
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.episodes import MemoryLearner
+from experiments.omniglot.lifelong import auroc, long_tail, retention, stream
 from tests.helpers import unit
 
 
@@ -59,7 +59,7 @@ def test_auroc_counts_ties_half() -> None:
 
 
 def test_too_few_classes_or_drawings_are_told() -> None:
-    with pytest.raises(ValueError, match="stream of 600 classes needs as many; there are 10"):
+    with pytest.raises(ValueError, match="stream of 600 classes needs 600; there are 10"):
         stream(torch.randn(10, 20, 4), classes=600, repeats=1, seed=0)
     with pytest.raises(ValueError, match="needs 20 drawings of a class; there are 10"):
         stream(torch.randn(10, 10, 4), classes=5, repeats=1, seed=0)

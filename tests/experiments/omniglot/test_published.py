@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import rarecall.models
-from rarecall.experiments import results
-from rarecall.experiments.omniglot import data
-from rarecall.experiments.omniglot.episodes import encode, few_shot
-from rarecall.experiments.omniglot.evaluate import learner_of
+from experiments import results
+from experiments.omniglot import data
+from experiments.omniglot.episodes import encode, few_shot
+from experiments.omniglot.evaluate import learner_of
 from rarecall.models.weights import FOLDER, JOINED
 
 PUBLISHED = [path for path in sorted(results.FOLDER.glob("omniglot-*.json")) if "--weights" in path.read_text()]
@@ -41,7 +41,7 @@ def test_our_network_is_joined_of_these_and_all_are_small_together() -> None:
 def test_published_weights_have_the_published_accuracy(path: Path) -> None:
     result = json.loads(path.read_text())
     if result["experiment"] != "omniglot":
-        pytest.skip("not of `rarecall omniglot evaluate`")
+        pytest.skip("not of `python -m experiments.omniglot evaluate`")
     words = result["command"].split()
     weights = [FOLDER.parent / word for word in words if word.endswith(".safetensors")]
     omniglot = data.load(quiet=True)

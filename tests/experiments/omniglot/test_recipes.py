@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from rarecall.experiments.omniglot.baselines.mann import Mann, MannNet
-from rarecall.experiments.omniglot.baselines.matching import Matching, MatchingFullContext
-from rarecall.experiments.omniglot.baselines.pixels import Pixels
-from rarecall.experiments.omniglot.baselines.siamese import Siamese
-from rarecall.experiments.omniglot.ours import Ours
-from rarecall.experiments.omniglot.paper import Paper, PaperWithSoftmax, convnet, even_start
-from rarecall.experiments.omniglot.recipe import Recipe
+from experiments.omniglot.baselines.mann import Mann, MannNet
+from experiments.omniglot.baselines.matching import Matching, MatchingFullContext
+from experiments.omniglot.baselines.pixels import Pixels
+from experiments.omniglot.baselines.siamese import Siamese
+from experiments.omniglot.ours import Ours
+from experiments.omniglot.paper import Paper, PaperWithSoftmax, convnet, even_start
+from experiments.omniglot.recipe import Recipe
 
 RECIPES = [Siamese, Matching, MatchingFullContext, Mann, Ours, Paper, PaperWithSoftmax]
 

@@ -7,21 +7,23 @@ import pytest
 from PIL import Image
 from torch import nn
 
-from rarecall.experiments import results
-from rarecall.experiments.omniglot import plots
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.episodes import MemoryLearner
-from rarecall.experiments.omniglot.evaluate import evaluate
-from rarecall.experiments.omniglot.lifelong import lifelong
-from rarecall.experiments.omniglot.models import PIXELS, RECIPES
-from rarecall.experiments.omniglot.table import PAPER, table
+from experiments import results
+from experiments.omniglot import plots
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.episodes import MemoryLearner
+from experiments.omniglot.evaluate import evaluate
+from experiments.omniglot.lifelong import lifelong
+from experiments.omniglot.models import PIXELS, RECIPES
+from experiments.omniglot.table import PAPER, table
 
 
 @pytest.fixture(scope="module")
 def made(small: Omniglot, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     few_shot = {"model": "pixels"} | evaluate(PIXELS, small, characters="all", episodes=2)
-    results.write(folder / "a.json", few_shot, results.origin("rarecall omniglot evaluate --pixels", seed=5))
+    results.write(
+        folder / "a.json", few_shot, results.origin("python -m experiments.omniglot evaluate --pixels", seed=5)
+    )
     learner = MemoryLearner(nn.Flatten(), key_size=784)
     kept = lifelong(learner, small, repeats=1, classes=12, lags=(10, 20), events=30, quiet=True)
     training = {"on": "train", "steps": 9, "seed": 1}
@@ -35,7 +37,7 @@ def test_the_table_has_every_model_and_says_where_the_figures_come_from(made: Pa
     for title, _ in PAPER.values():
         assert title in printed
     assert "| Matching Network | 98.1 / not trained |" in printed
-    assert "`rarecall omniglot evaluate --pixels`, seed 5, commit" in printed
+    assert "`python -m experiments.omniglot evaluate --pixels`, seed 5, commit" in printed
     assert "trained on train, 9 steps, seed 1" in printed
     assert "AUROC of confidence" in printed
     assert set(PAPER) == {"pixels", "joined", *RECIPES}
@@ -57,7 +59,7 @@ def test_plots_are_drawn_in_grey(made: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_to_draw_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="Run `rarecall omniglot lifelong` first"):
+    with pytest.raises(FileNotFoundError, match=r"Run `python -m experiments\.omniglot lifelong` first"):
         plots.draw(tmp_path, tmp_path / "plots")
     assert "not trained" in table(tmp_path)
 

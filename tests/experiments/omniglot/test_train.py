@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from experiments.omniglot import train as training
+from experiments.omniglot.data import Omniglot
+from experiments.omniglot.ours import Ours
+from experiments.omniglot.train import Run, State, train
+from experiments.training import Pace, steps_of
 from rarecall import storage
-from rarecall.experiments.omniglot import train as training
-from rarecall.experiments.omniglot.data import Omniglot
-from rarecall.experiments.omniglot.ours import Ours
-from rarecall.experiments.omniglot.train import Run, State, train
-from rarecall.experiments.training import Pace, steps_of
 from tests.helpers import assert_same
 
 RUN = Run("ours", "train", steps=6, seed=3)  # the memory takes part from the third step on
@@ -56,7 +56,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_memory_and_rand
 
 def test_a_checkpoint_of_another_run_is_refused(small: Omniglot, tmp_path: Path) -> None:
     assert train(RUN, small, tmp_path, Pace(quiet=True))
-    with pytest.raises(ValueError, match="of another run"):
+    with pytest.raises(ValueError, match="belongs to another run"):
         train(replace(RUN, seed=4), small, tmp_path, Pace(quiet=True))
 
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import torch
 
-from rarecall.experiments.synthetic.curriculum import Curriculum
-from rarecall.experiments.synthetic.task import Data
+from experiments.synthetic.curriculum import Curriculum
+from experiments.synthetic.task import Data
 from tests.experiments.synthetic.conftest import TASK
 
 RIGHT, WRONG = torch.ones(40, dtype=torch.bool), torch.zeros(40, dtype=torch.bool)

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from experiments.synthetic import evaluate as evaluation
+from experiments.synthetic.answers import Answers, ask, per_cent, refill
+from experiments.synthetic.evaluate import evaluate, evaluate_hamming, figures_of, network_of
+from experiments.synthetic.inspection import by_confidence, look_inside
+from experiments.synthetic.networks import make_network
+from experiments.synthetic.pack import pack
+from experiments.synthetic.task import Data
+from experiments.synthetic.train import Run, train
+from experiments.training import Pace
 from rarecall import Memory
-from rarecall.experiments.synthetic import evaluate as evaluation
-from rarecall.experiments.synthetic.answers import Answers, ask, per_cent, refill
-from rarecall.experiments.synthetic.evaluate import evaluate, evaluate_hamming, figures_of, network_of
-from rarecall.experiments.synthetic.inspection import by_confidence, look_inside
-from rarecall.experiments.synthetic.networks import make_network
-from rarecall.experiments.synthetic.pack import pack
-from rarecall.experiments.synthetic.task import Data
-from rarecall.experiments.synthetic.train import Run, train
-from rarecall.experiments.training import Pace
 from rarecall.models import weights
 from rarecall.models.decoded import Decoded
 from tests.experiments.synthetic.conftest import TASK

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rarecall.experiments.synthetic import hamming
-from rarecall.experiments.synthetic.task import Data
+from experiments.synthetic import hamming
+from experiments.synthetic.task import Data
 from tests.experiments.synthetic.conftest import TASK
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rarecall.experiments import results
-from rarecall.experiments.synthetic import plots
-from rarecall.experiments.synthetic.table import table
+from experiments import results
+from experiments.synthetic import plots
+from experiments.synthetic.table import table
 
 SHARE = {"mean": 72.5, "interval": 0.9, "asked": 10_000}
 NONE = {"mean": None, "interval": None, "asked": 0}
@@ -31,7 +31,7 @@ RESULT = {
         "by capacity": {"100": SHARE, "500000": SHARE},
     },
 }
-ORIGIN = {"command": "rarecall synthetic evaluate", "seed": 5, "commit": "0123456789abcdef", "machine": {}}
+ORIGIN = {"command": "python -m experiments.synthetic evaluate", "seed": 5, "commit": "0123456789abcdef", "machine": {}}
 
 
 @pytest.fixture

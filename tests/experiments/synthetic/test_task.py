@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rarecall.experiments.synthetic.task import PADDING, A, B, Data, Task, batches, digits_of
+from experiments.synthetic.task import PADDING, A, B, Data, Task, batches, digits_of
 from tests.experiments.synthetic.conftest import TASK
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from experiments.synthetic.evaluate import network_of
+from experiments.synthetic.train import Run, State, train
+from experiments.training import Pace
 from rarecall import storage
-from rarecall.experiments.synthetic.evaluate import network_of
-from rarecall.experiments.synthetic.train import Run, State, train
-from rarecall.experiments.training import Pace
 from tests.experiments.synthetic.conftest import TASK
 from tests.helpers import assert_same
 
@@ -64,7 +64,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_and_memory(
 
 def test_a_checkpoint_of_another_run_is_refused_but_more_steps_are_not(tmp_path: Path) -> None:
     assert train(RUN, tmp_path, QUIET)
-    with pytest.raises(ValueError, match="of another run"):
+    with pytest.raises(ValueError, match="belongs to another run"):
         train(replace(RUN, capacity=300), tmp_path, QUIET)
     assert train(replace(RUN, steps=9), tmp_path, QUIET)
     assert network_of(tmp_path / "network.safetensors")[1]["plans"] == [[8, 8]]

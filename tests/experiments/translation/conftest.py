@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from rarecall.experiments.training import Pace
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation.text import Files, Text
-from rarecall.experiments.translation.train import Data, Run, prepare, train
-from rarecall.experiments.translation.vocabulary import Vocabulary, learn
+from experiments.training import Pace
+from experiments.translation import networks
+from experiments.translation.text import Files, Text
+from experiments.translation.train import Data, Run, prepare, train
+from experiments.translation.vocabulary import Vocabulary, learn
 
 WORDS = {"sees": "sieht", "hears": "hoert", "likes": "mag", "fox": "fuchs", "dog": "hund", "bird": "vogel"}
 WORDS |= {"now": "jetzt", "then": "dann"}

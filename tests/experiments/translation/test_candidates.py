@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rarecall.experiments.translation.candidates import draw
+from experiments.translation.candidates import draw
 from rarecall.models.gnmt import GNMT
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from rarecall.experiments import results
-from rarecall.experiments.translation import bleu, evaluate, networks, table
-from rarecall.experiments.translation.evaluate import (
+from experiments import results
+from experiments.translation import bleu, evaluate, networks, table
+from experiments.translation.evaluate import (
     BASELINE,
     DEVELOPMENT,
     EMPTIED,
@@ -21,8 +21,8 @@ from rarecall.experiments.translation.evaluate import (
     WHOLE,
     Measured,
 )
-from rarecall.experiments.translation.networks import Trained
-from rarecall.experiments.translation.text import Text
+from experiments.translation.networks import Trained
+from experiments.translation.text import Text
 from rarecall.models.beam import Beam
 from tests.experiments.translation.conftest import NEW, sentences
 

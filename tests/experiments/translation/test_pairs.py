@@ -6,11 +6,11 @@ import pytest
 import sentencepiece
 import torch
 
-from rarecall.experiments.translation import pairs as module
-from rarecall.experiments.translation.pairs import Pairs, Sentences, by_length, encode
-from rarecall.experiments.translation.text import Text
-from rarecall.experiments.translation.train import Data
-from rarecall.experiments.translation.vocabulary import END, Vocabulary, learn
+from experiments.translation import pairs as module
+from experiments.translation.pairs import Pairs, Sentences, by_length, encode
+from experiments.translation.text import Text
+from experiments.translation.train import Data
+from experiments.translation.vocabulary import END, Vocabulary, learn
 from tests.experiments.translation.conftest import sentences, vocabulary
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rarecall.experiments.translation.text import Files, read, read_lines, training_files
+from experiments.translation.text import Files, read, read_lines, training_files
 
 
 def write(folder: Path, **files: bytes) -> list[Path]:
@@ -29,7 +29,7 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "told"),
     [
-        (b"one\ntwo\n", b"eins\n", r"a has 2 lines and .*b has 1; expected as many"),
+        (b"one\ntwo\n", b"eins\n", r"a has 2 lines and .*b has 1; expected the same number"),
         (b"one\ntwo\n", "eins\nfünf".encode("latin-1"), r"b is not UTF-8: line 2 holds the byte 0xfc.*iconv"),
         ("one".encode("utf-16-le"), b"eins\n", "zero bytes"),
         (b"", b"", "are empty"),

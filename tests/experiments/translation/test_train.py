@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from experiments.translation import networks
+from experiments.translation import train as module
+from experiments.translation.train import Data, Run, State, train
 from rarecall import storage
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation import train as module
-from rarecall.experiments.translation.train import Data, Run, State, train
 from tests.experiments.translation.conftest import QUIET, RUN
 from tests.helpers import assert_same
 
@@ -52,7 +52,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_very_same_weights_and_memory(
     assert_same(tensors(tmp_path / "whole", "network"), tensors(tmp_path / "parts", "network"))
     headers = [storage.read(tmp_path / p / "checkpoint.safetensors", kind="checkpoint")[1] for p in ("whole", "parts")]
     assert headers[0] == headers[1]
-    with pytest.raises(ValueError, match="of another run"):
+    with pytest.raises(ValueError, match="belongs to another run"):
         train(replace(run, vocabulary="another"), data, tmp_path / "whole", QUIET)
     lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6]
@@ -140,12 +140,12 @@ def test_what_is_frozen_stays_and_what_has_to_do_with_the_memory_learns(data: Da
     assert learned == {"decoder.ask.weight", "decoder.trust.weigh.weight", "decoder.trust.weigh.bias"}
     assert not state.network.training  # the memory holds keys as they are in use, without dropout
     for begin, asked in ((None, run), (trained, replace(run, capacity=0))):
-        with pytest.raises(ValueError, match="--frozen trains what has to do with the memory"):
+        with pytest.raises(ValueError, match="--frozen trains only the parameters that use the memory"):
             State(asked, data, begin)
 
 
 def test_text_and_memories_of_no_use_are_told(data: Data) -> None:
-    with pytest.raises(ValueError, match="None of the 300 pairs is of use"):
+    with pytest.raises(ValueError, match="None of the 300 pairs is usable"):
         State(replace(RUN, longest=1), data)
     with pytest.raises(ValueError, match="memory of 100 slots is too small for steps of 200 pieces"):
         State(replace(RUN, capacity=100), data)
@@ -160,5 +160,5 @@ def test_weights_that_do_not_fit_their_vocabulary_are_told(data: Data, tmp_path:
     with pytest.raises(ValueError, match="weights for 419 pieces and a vocabulary of 420"):
         networks.read(path)
     storage.write(path, found, kind="network", header={})
-    with pytest.raises(ValueError, match="does not hold a network that translates"):
+    with pytest.raises(ValueError, match="does not hold a translation network"):
         networks.read(path)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from rarecall.experiments.translation import networks
-from rarecall.experiments.translation.networks import Trained
-from rarecall.experiments.translation.translator import LONGEST, Translator, translate
+from experiments.translation import networks
+from experiments.translation.networks import Trained
+from experiments.translation.translator import LONGEST, Translator, translate
 from tests.experiments.translation.conftest import NAMES, NEW, sentences
 
 # The paper's case: a name that the network cannot know, until its memory was shown a sentence that has it.
@@ -57,7 +57,7 @@ def test_an_empty_memory_knows_nothing(trained: Trained) -> None:
     trained.network.memory.reset()
     explained = translator(trained).explain(KNOWN, MEANT)
     assert all(said.answer is None and said.confidence == 0 and said.source == -1 for said in explained)
-    assert "knows nothing" in explained[0].line()
+    assert "the memory is empty" in explained[0].line()
 
 
 def test_empty_lines_stay_empty_and_lines_keep_their_order(trained: Trained) -> None:

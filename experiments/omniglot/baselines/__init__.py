@@ -1,0 +1,1 @@
+"""The baselines of the paper's table, one file per model."""

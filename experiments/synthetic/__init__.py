@@ -1,0 +1,1 @@
+"""The paper's second table: a synthetic task that requires a life-long memory."""

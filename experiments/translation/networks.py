@@ -1,0 +1,98 @@
+"""The translation network, its vocabulary, and the files that hold both."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.translation.vocabulary import END, START, Vocabulary
+from rarecall import Memory, storage
+from rarecall.models import weights
+from rarecall.models.gnmt import GNMT
+
+# Settings of a run that determine its network.
+SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust")
+
+
+def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
+    """Return a new network with the settings of a run; without a memory if its capacity is 0."""
+    units, layers, dropout, capacity, shortcut, ask, trust = (run[name] for name in SHAPES)
+    # Every target piece of a batch queries half a million keys, so the search is approximate.
+    memory = Memory(units, capacity, search="auto") if capacity else None
+    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, ask, trust)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained network.
+
+    Attributes:
+        network: the network, in evaluation mode.
+        vocabulary: its vocabulary.
+        run: settings of its training.
+        commit: commit of the code that trained it.
+    """
+
+    network: GNMT
+    vocabulary: Vocabulary
+    run: dict[str, Any]
+    commit: str
+
+
+def save(trained: Trained, path: str | os.PathLike[str]) -> None:
+    """Write network, memory, vocabulary and training settings to one file."""
+    header = {"run": json.dumps(trained.run), "vocabulary": trained.vocabulary.to_text(), "commit": trained.commit}
+    weights.save(trained.network, path, header=header)
+
+
+def read(name: str | os.PathLike[str]) -> Trained:
+    """Read a file written by `save`, given its path or the name of a file in weights/."""
+    path = Path(name)
+    if not path.is_file() and path.parent == Path("."):
+        path = weights.FOLDER / f"{path.name}.safetensors"
+    tensors, header = storage.read(path, kind="network")
+    run = json.loads(header.get("run", "{}"))
+    if "vocabulary" not in header or not run.keys() >= set(SHAPES):
+        raise ValueError(f"{path} does not hold a translation network; expected a file written by its training.")
+    vocabulary = Vocabulary.from_text(header["vocabulary"])
+    pieces = tensors.get("encoder.embedding.weight")
+    if pieces is None or len(pieces) != len(vocabulary):
+        raise ValueError(
+            f"{path} holds weights for {'no' if pieces is None else len(pieces)} pieces and a vocabulary of "
+            f"{len(vocabulary)}; expected the same number. Use the file as its training wrote it."
+        )
+    network = make_network(len(vocabulary), run)
+    weights.load_into(network, tensors, path)
+    return Trained(network, vocabulary, run, header.get("commit", "unknown"))
+
+
+def begin_with(network: GNMT, trained: Trained) -> None:
+    """Copy the weights of a trained network. If that has no memory, the memory does not influence the output yet."""
+    before, after = trained.network.settings(), network.settings()
+    differ = [name for name in ("symbols", "units", "layers", "shortcut") if before[name] != after[name]]
+    if differ:
+        told = ", ".join(f"{name} {before[name]} and not {after[name]}" for name in differ)
+        raise ValueError(f"The network given by --from has {told}. Use the same settings, or another network.")
+    if trained.network.memory is not None and network.memory is None:
+        raise ValueError("The network given by --from uses a memory. Use --memory, or another network.")
+    # The memory starts empty: its keys would be outdated after the first steps.
+    network.load_state_dict(dict(trained.network.named_parameters()), strict=False)
+
+
+def freeze(network: GNMT) -> None:
+    """Freeze all parameters except those that form the memory's query and combine its answer with the output."""
+    network.requires_grad_(False)
+    for part in (network.decoder.ask, network.decoder.join, network.decoder.trust):
+        if part is not None:
+            part.requires_grad_(True)
+
+
+def in_a_word(trained: Trained) -> str:
+    """Describe a trained network, for the settings of a run that is initialised with it."""
+    run = trained.run
+    told = f"{run['steps']} steps {'with' if run['capacity'] else 'without'} memory"
+    return f"{told}, seed {run['seed']}, rate {run['rate']:g}"

@@ -1,0 +1,107 @@
+"""python -m experiments.translation table
+
+Print the paper's table next to our results, from results/*.json.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from experiments import results
+from experiments.translation.evaluate import BASELINE, DEVELOPMENT, EVEN, FULL, MEMORY, ODD, WHOLE
+
+# The paper's third table: BLEU on newstest2014 after training on WMT14.
+PAPER: dict[str, tuple[str, float | None, float | None]] = {
+    BASELINE: ("GNMT", 23.25, 23.17),
+    MEMORY: ("GNMT with memory", 23.29, 23.16),
+    EVEN: ("GNMT with memory and even lines as context", None, 23.60),
+    WHOLE: ("GNMT with memory and whole test as context*", 31.11, None),
+}
+
+
+def table(folder: str | os.PathLike[str]) -> str:
+    """Format all results in a folder as Markdown."""
+    found = results.read_all(folder, "translation")
+    lines = ["## Translation, English to German, BLEU", ""]
+    lines += [f"The paper's network has 8 layers of 1024 and was trained on WMT14. Ours: {_texts(found)}.", ""]
+    presets = list(dict.fromkeys(result["preset"] for result in found)) or ["cpu"]
+    columns = [f"ours ({preset}), {part}" for preset in presets for part in ("full test", "odd lines")]
+    lines += _row("", "the paper, full test", "the paper, odd lines", *columns)
+    lines += _row(*["---"] * (3 + len(columns)))
+    for whose, (name, full, odd) in PAPER.items():
+        ours = [_ours(found, preset, whose, part) for preset in presets for part in (FULL, ODD)]
+        lines += _row(name, _number(full), _number(odd), *ours)
+    lines += ["", "\\* An oracle: the memory was shown the right answers.", ""]
+    for result in found:
+        lines += [f"### {title(result)}", "", lines_of(result), ""]
+    lines += ["## Where the figures come from", ""]
+    for result in found:
+        lines.append(f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}")
+        lines += [f"  - {whose}: {_trained(training)}" for whose, training in result["training"].items()]
+    return "\n".join(lines)
+
+
+def title(result: dict[str, Any]) -> str:
+    """Return a title: the networks measured, and their training text."""
+    networks = " and ".join(result["training"])
+    return f"{networks} ({result['preset']}), trained on {_texts([result])}"
+
+
+def lines_of(result: dict[str, Any]) -> str:
+    """Format one result of `evaluate` as tables."""
+    figures = result["figures"]
+    lines = _row("BLEU", FULL, ODD, DEVELOPMENT) + _row(*["---"] * 4)
+    signatures = set()
+    for whose, of in figures["bleu"].items():
+        lines += _row(whose, *[f"{of[part]['score']:.2f}" if part in of else "–" for part in (FULL, ODD, DEVELOPMENT)])
+        signatures |= {score["signature"] for score in of.values()}
+    if figures["differences"]:
+        lines += ["", *_row("difference", "from", "on", "BLEU", "p"), *_row(*["---"] * 5)]
+        for one in figures["differences"]:
+            p = f"{one['p']:.3f}" + ("" if one["significant"] else ", not significant")
+            lines += _row(one["of"], one["from"], one["on"], f"{one['difference']:+.2f}", p)
+    rare = figures["rare words"]
+    lines += ["", f"Odd lines that share a word with the even ones that was {rare['rare']}: {rare['sentences']}.", ""]
+    lines += _row("", "BLEU of these", "of their rare words right, %") + _row(*["---"] * 3)
+    for whose, of in rare["by"].items():
+        accuracy = "–" if of["accuracy"] is None else f"{of['accuracy']:.1f} of {of['words']}"
+        lines += _row(whose, f"{of['bleu']['score']:.2f}", accuracy)
+    searched = result["protocol"]["beam"]
+    lines += ["", f"- {', '.join(sorted(signatures))}"]
+    lines.append(f"- beam of {searched['width']}, alpha {searched['alpha']}, beta {searched['beta']}")
+    if "slots" in figures:
+        refill = result["protocol"]["refill"]
+        told = f", after it was shown {refill} training pairs anew" if refill else ""
+        lines.append(f"- {figures['slots']} slots of the memory were filled{told}")
+    return "\n".join(lines)
+
+
+def _ours(found: list[dict[str, Any]], preset: str, whose: str, part: str) -> str:
+    """Return the score of the last result that has it."""
+    scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in found if result["preset"] == preset]
+    known = [score["score"] for score in scores if score is not None]
+    published = PAPER[whose][1 if part == FULL else 2]
+    return f"{known[-1]:.2f}" if known else "–" if published is None else "not measured"
+
+
+def _texts(found: list[dict[str, Any]]) -> str:
+    texts = dict.fromkeys(training["trained_on"] for result in found for training in result["training"].values())
+    return "; ".join(texts) or "not measured"
+
+
+def _trained(training: dict[str, Any]) -> str:
+    begun = f", begun with {training['begun_with']}" if training["begun_with"] else ""
+    return (
+        f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces, trained on "
+        f"{training['trained_on']} with seed {training['seed']} for {training['steps']} steps of up to "
+        f"{training['tokens']} target pieces{begun}, at commit {training['commit'][:12]}"
+    )
+
+
+def _number(score: float | None) -> str:
+    return "–" if score is None else f"{score:.2f}"
+
+
+def _row(*cells: str) -> list[str]:
+    return ["| " + " | ".join(cells) + " |"]

@@ -1,0 +1,55 @@
+#include "auto.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace {
+
+constexpr int64_t MOST_SLOTS =
+    int64_t{1} << 29;  // so that places, of which there are less than 4 per slot, fit into 32 bits
+
+}  // namespace
+
+AutoIndex::AutoIndex(int64_t key_size, int64_t of_capacity, double recall, int64_t small_keys, int64_t many)
+    : capacity(of_capacity), small(small_keys), target_recall(recall), exact(key_size, of_capacity) {
+    if (!(recall > 0 && recall < 1)) throw std::invalid_argument("target_recall must be more than 0 and less than 1.");
+    if (capacity > MOST_SLOTS) throw std::invalid_argument("An approximate index has room for at most 2^29 slots.");
+    if (capacity > small) lists.emplace(key_size, capacity, many);
+}
+
+void AutoIndex::find(const Slots &memory, const Queries &queries, float inverse_temperature, int threads, int32_t *hints,
+                     const Neighbours &neighbours) const {
+    if (reads) return lists->find(memory, queries, inverse_temperature, threads, hints, neighbours);
+    exact.find(memory, queries, inverse_temperature, threads, nullptr, neighbours);
+    for (int64_t i = 0; hints && lists && i < queries.n; i++) {
+        std::fill_n(hints + Lists::HINTS * i, Lists::HINTS, -1);
+        hints[Lists::HINTS * i + 2] = static_cast<int32_t>(std::min<int64_t>(neighbours.k, INT32_MAX));
+    }
+}
+
+void AutoIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *asked, int threads) {
+    if (lists) {
+        const int32_t *const hints = asked ? asked->hints : nullptr;
+        if (asked && lists->size() > small) lists->learn(memory, asked->queries, hints, target_recall);
+        lists->change(memory, slots, n, hints, hints ? asked->queries.n : 0, threads);
+    }
+    const bool will_read = should_read();
+    if (will_read && !reads) exact.release();
+    if (!will_read && reads) exact.rebuild(memory, threads);
+    if (!will_read && !reads) exact.change(memory, slots, n, nullptr, threads);
+    reads = will_read;
+}
+
+void AutoIndex::rebuild(const Slots &memory, bool keep_places, int threads) {
+    if (lists) lists->rebuild(memory, keep_places, threads);
+    reads = should_read();
+    if (reads)
+        exact.release();
+    else
+        exact.rebuild(memory, threads);
+}
+
+void AutoIndex::restore(const ListsState &state) {
+    Lists::check_state(state, capacity);
+    if (lists) lists->restore(state);
+}

@@ -1,0 +1,46 @@
+"""Who does a memory's arithmetic: torch, on any device and type, or the C++ extension, of float32 on a CPU.
+
+A backend works on the buffers of one memory; `Memory` checks what comes, locks, and knows the order of events. Both
+have the same operations, which `TorchBackend` describes: recall, loss, update (and write) and erase; and two numbers:
+no slot from `used` on is filled, and `filled` slots are.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+if TYPE_CHECKING:
+    from rarecall.backend.native_backend import NativeBackend
+    from rarecall.backend.torch_backend import TorchBackend
+    from rarecall.memory import Memory
+
+    Backend: TypeAlias = TorchBackend | NativeBackend
+
+
+@functools.cache
+def extension() -> ModuleType | None:
+    """Return the extension, or None where it was not built; one line of the log then says so, once."""
+    try:
+        import rarecall._native as native
+    except ImportError as error:
+        logging.getLogger("rarecall").warning(
+            "rarecall runs without its C++ extension (%s): search is slower. To build it, install a C++ compiler "
+            "and run: pip install --force-reinstall --no-deps rarecall",
+            error,
+        )
+        return None
+    return native
+
+
+def choose(memory: Memory) -> Backend:
+    """Return the backend for a memory where it is now."""
+    from rarecall.backend.native_backend import NativeBackend
+    from rarecall.backend.torch_backend import TorchBackend
+
+    native = memory.keys.device.type == "cpu" and memory.keys.dtype == torch.float32 and extension() is not None
+    return NativeBackend(memory) if native else TorchBackend(memory)

@@ -1,0 +1,1 @@
+"""`rarecall demo`: one-shot learning of generated handwriting, without any download."""

@@ -1,1 +1,0 @@
-"""One folder a table of the paper: data, baselines, train, evaluate."""

@@ -1,1 +1,0 @@
-"""Handwriting that needs no download, and the demo that learns to remember it."""

@@ -1,1 +1,0 @@
-"""What the paper's table compares with: each model in one file."""
