@@ -48,11 +48,11 @@ constexpr float EMPTY = -1e30f;   // a residual that no threshold can overcome: 
 constexpr float LOWEST = -1e20f;  // a threshold that every filled slot reaches
 constexpr int KEY_CODE = 63, QUERY_CODE = 127;  // the largest codes
 
-constexpr int SHARE = 32;          // one in so many keys is in the sample: 3% more to read, for 2.5 k candidates
-constexpr int64_t BLOCK = 1 << 14; // bytes of codes that all queries pass over at once: half of the first-level cache
-constexpr int64_t BLOCKS_A_TASK = 8;
+constexpr int SHARE = 32;                       // one in so many keys is in the sample: 3% more to read
+constexpr int64_t BLOCK = 1 << 14;              // bytes of codes that all queries pass over: they stay in the first-level cache
+constexpr int64_t BLOCKS_A_TASK = 8;            // about 4 us for one query: few enough to share the work evenly
 constexpr int64_t PRODUCTS_A_THREAD = 1 << 22;  // about 0.1 ms: less is not worth one more thread
-constexpr int64_t KEYS_A_TASK = 1024;           // that are copied: about 0.3 ms
+constexpr int64_t KEYS_A_TASK = 1024;           // copied at once, about 0.5 ms
 constexpr int64_t MOST_QUERIES = 128;           // at once
 constexpr int64_t MOST_CANDIDATES = 1 << 22;    // at once, 32 MB: fewer queries where k is large
 
@@ -100,6 +100,8 @@ Encoded encode(const float *vector, int64_t size, int largest, int8_t *codes) {
     return result;
 }
 
+bool larger(const Candidate &a, const Candidate &b) { return a.score > b.score; }
+
 struct Query {
     const float *vector;
     int64_t row, excluded;         // excluded: the source whose slots it must not find, or -1
@@ -109,6 +111,7 @@ struct Query {
     double scale, length, rest;
     std::atomic<float> threshold{LOWEST};
     float guess = LOWEST;
+    std::vector<std::vector<Candidate>> candidates;  // of each thread
 
     void set(const Queries &queries, int64_t of, int64_t size, int64_t width, double longest) {
         row = of;
@@ -128,8 +131,6 @@ struct Query {
         rest = (made.residual + rounding * (made.length + made.residual)) * longest;
     }
 
-    float estimate(int sum, float inverse_scale) const { return float(scale * sum / inverse_scale); }
-
     float bound(int sum, float inverse_scale, float residual) const {
         return float((scale * sum + length * residual) / inverse_scale + rest);
     }
@@ -138,97 +139,87 @@ struct Query {
         float now = threshold.load(std::memory_order_relaxed);
         while (score > now && !threshold.compare_exchange_weak(now, score, std::memory_order_relaxed)) continue;
     }
-};
 
-bool larger(const Candidate &a, const Candidate &b) { return a.score > b.score; }
+    // What all threads have collected.
+    std::vector<Candidate> &merged() {
+        std::vector<Candidate> &all = candidates[0];
+        for (size_t i = 1; i < candidates.size(); i++) all.insert(all.end(), candidates[i].begin(), candidates[i].end());
+        return all;
+    }
+};
 
 }  // namespace
 
-// Up to MOST_QUERIES queries at a time, and all that it takes to compare them with the keys.
+// Some queries at a time, and all that it takes to compare them with the keys.
 class ExactIndex::Search {
   public:
     Search(const ExactIndex &index, const Slots &memory, const Neighbours &neighbours, float inverse_temperature, int threads)
         : index_(index), memory_(memory), neighbours_(neighbours), inverse_temperature_(inverse_temperature),
           threads_(threads), k_(std::min(neighbours.k, memory.used)), width_(int(index.width())),
-          panels_((memory.used + PANEL * STEP - 1) / (PANEL * STEP) * STEP),
-          block_(int(std::max<int64_t>(BLOCK / (PANEL * width_) / STEP * STEP, STEP))),
-          room_(std::max<size_t>(8 * k_, 1024)), rankings_(threads) {}
+          panels_((memory.used + PANEL * STEP - 1) / (PANEL * STEP) * STEP), room_(std::max<size_t>(8 * k_, 1024)),
+          rankings_(threads) {}
 
     // How many queries may be asked at once.
     int64_t batch() const { return std::clamp<int64_t>(MOST_CANDIDATES / int64_t(threads_ * room_), 1, MOST_QUERIES); }
 
     void run(std::vector<Query *> queries) {
-        guess(queries);
-        scan(queries);
-        queries = finish(queries);
-        if (queries.empty()) return;
-        scan(queries);
-        finish(queries);
+        const int block = int(std::max<int64_t>(BLOCK / (PANEL * width_) / STEP * STEP, STEP));
+        for (guess(queries); !queries.empty(); queries = finish(queries))
+            scan(queries, block, block, room_, [&](auto &list, const Query &query) { return keep_best(list, query); });
     }
 
   private:
     // Sets each query's threshold to a score that probably more than k keys reach, from a sample of the keys: every
     // SHARE-th step of panels.
     void guess(const std::vector<Query *> &queries) {
-        const int64_t samples = panels_ / STEP / SHARE, sampled = samples * STEP * PANEL;
+        const int64_t stride = SHARE * STEP, sampled = (panels_ + stride - 1) / stride * STEP * PANEL;
         if (sampled < 256) return;
-        // So many of the sample's scores should be reached by 2.5 k of all keys; at least 8, or chance would decide.
-        const size_t rank = std::max((5 * k_ * sampled) / (2 * memory_.used), std::min<int64_t>(k_, 8));
-        if (int64_t(4 * rank) > sampled) return;
-        parallel(tiles(queries), threads_, [&](int64_t t, int) {
-            std::vector<Candidate> best[TILE];
-            int32_t sums[STEP][TILE][PANEL];
-            uint64_t masks[STEP];
-            for (int64_t sample = 0; sample < samples; sample++) {
-                const int64_t panel = sample * SHARE * STEP;
-                const Tile tile = make_tile(queries, t);
-                kernels::scan(panels(panel, STEP), tile, sums, masks);
-                each(masks, STEP, [&](int p, int q, int s) {
-                    const int64_t slot = (panel + p) * PANEL + s;
-                    const float score = queries[t * TILE + q]->estimate(sums[p][q][s], index_.inverse_scale_[slot]);
-                    std::vector<Candidate> &heap = best[q];
-                    if (heap.size() == rank) {
-                        if (score <= heap.front().score) return;
-                        std::pop_heap(heap.begin(), heap.end(), larger);
-                        heap.pop_back();
-                    }
-                    heap.push_back({score, 0});
-                    std::push_heap(heap.begin(), heap.end(), larger);
-                });
-                for (int q = 0; q < tile.queries && t * TILE + q < int64_t(queries.size()); q++)
-                    if (best[q].size() == rank) queries[t * TILE + q]->raise(best[q].front().score);
-            }
-        });
-        for (Query *query : queries) query->guess = query->threshold;
+        // So many of the sample's bounds should be reached by 2.5 k of all keys; at least 8, or chance would decide.
+        const int64_t rank = std::max(5 * k_ * sampled / (2 * memory_.used), std::min<int64_t>(k_, 8));
+        if (4 * rank > sampled) return;
+        scan(queries, STEP, stride, 8 * rank, [&](auto &list, const Query &) { return keep_greatest(list, rank).score; });
+        for (Query *query : queries) {
+            std::vector<Candidate> &list = query->merged();
+            query->threshold = LOWEST;
+            if (int64_t(list.size()) < rank) continue;
+            // Without what the bound adds, which depends on the key.
+            const auto [bound, slot] = keep_greatest(list, rank);
+            query->guess = bound - query->bound(0, index_.inverse_scale_[slot], index_.residual_[slot]);
+            query->threshold = query->guess;
+        }
     }
 
-    // Collects all slots whose bound reaches their query's threshold.
-    void scan(const std::vector<Query *> &queries) {
-        candidates_.assign(threads_, std::vector<std::vector<Candidate>>(queries.size()));
-        const int64_t chunk = BLOCKS_A_TASK * block_;
-        parallel((panels_ + chunk - 1) / chunk, threads_, [&](int64_t task, int thread) {
-            std::vector<int32_t> room(block_ * TILE * PANEL);
-            auto *const sums = reinterpret_cast<int32_t(*)[TILE][PANEL]>(room.data());
-            std::vector<uint64_t> masks(block_);
+    // Collects the slots whose bound reaches their query's threshold, in blocks of so many panels, one every `stride`. A list
+    // of more than `room` candidates is cut by drop(list, query), which returns the threshold from then on.
+    template <typename Drop>
+    void scan(const std::vector<Query *> &queries, int block, int64_t stride, size_t room, const Drop &drop) {
+        const int64_t tiles = (int64_t(queries.size()) + TILE - 1) / TILE, task_stride = BLOCKS_A_TASK * stride;
+        for (Query *query : queries) query->candidates.assign(threads_, {});
+        parallel((panels_ + task_stride - 1) / task_stride, threads_, [&](int64_t task, int thread) {
+            std::vector<int32_t> all_sums(block * TILE * PANEL);
+            auto *const sums = reinterpret_cast<int32_t(*)[TILE][PANEL]>(all_sums.data());
+            std::vector<uint64_t> masks(block);
             std::vector<Tile> all;
-            for (int64_t t = 0; t < tiles(queries); t++) all.push_back(make_tile(queries, t));
-            const int64_t end = std::min((task + 1) * chunk, panels_);
-            for (int64_t panel = task * chunk; panel < end; panel += block_) {
-                Panels here = panels(panel, int(std::min<int64_t>(block_, end - panel)));
+            for (int64_t t = 0; t < tiles; t++) all.push_back(tile(queries, t * TILE));
+            const int64_t end = std::min((task + 1) * task_stride, panels_);
+            for (int64_t panel = task * task_stride; panel < end; panel += stride) {
+                Panels here = panels(panel, int(std::min<int64_t>(block, end - panel)));
+                here.ahead = reinterpret_cast<const char *>(here.codes + stride * PANEL * width_);
                 // Each tile fetches its share of the next block.
-                if (panel + block_ < end) here.ahead_bytes = int(block_ * PANEL * width_ / tiles(queries));
-                here.ahead = reinterpret_cast<const char *>(here.codes) + int64_t{block_} * PANEL * width_;
-                for (int64_t t = 0; t < tiles(queries); t++, here.ahead += here.ahead_bytes) {
+                here.ahead_bytes = panel + stride < end ? int(block * PANEL * width_ / tiles) : 0;
+                for (int64_t t = 0; t < tiles; t++, here.ahead += here.ahead_bytes) {
                     kernels::scan(here, all[t], sums, masks.data());
-                    each(masks.data(), here.count, [&](int p, int q, int s) {
-                        const int64_t slot = (panel + p) * PANEL + s;
-                        Query &query = *queries[t * TILE + q];
-                        if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) return;
-                        std::vector<Candidate> &list = candidates_[thread][t * TILE + q];
-                        list.push_back({query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]),
-                                        int32_t(slot)});
-                        if (list.size() >= room_) query.raise(keep_best(list, query));
-                    });
+                    for (int p = 0; p < here.count; p++)
+                        for (uint64_t mask = masks[p]; mask; mask &= mask - 1) {
+                            const int bit = __builtin_ctzll(mask), q = bit / PANEL, s = bit % PANEL;
+                            const int64_t slot = (panel + p) * PANEL + s;
+                            Query &query = *queries[t * TILE + q];
+                            if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) continue;
+                            std::vector<Candidate> &list = query.candidates[thread];
+                            list.push_back({query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]),
+                                            int32_t(slot)});
+                            if (list.size() >= room) query.raise(drop(list, query));
+                        }
                 }
             }
         });
@@ -240,15 +231,13 @@ class ExactIndex::Search {
         std::vector<char> wrong(queries.size());
         parallel(queries.size(), threads_, [&](int64_t i, int thread) {
             Query &query = *queries[i];
-            std::vector<Candidate> &list = candidates_[0][i];
-            for (int other = 1; other < threads_; other++)
-                list.insert(list.end(), candidates_[other][i].begin(), candidates_[other][i].end());
+            std::vector<Candidate> &list = query.merged();
             score(list, query);
             auto reaches = [&](const Candidate &candidate) { return candidate.score >= query.guess; };
             if (query.guess > LOWEST && std::count_if(list.begin(), list.end(), reaches) < k_) {
                 wrong[i] = true;
                 query.guess = LOWEST;
-                query.threshold = int64_t(list.size()) < k_ ? LOWEST : keep_best(list, query);
+                query.threshold = int64_t(list.size()) < k_ ? LOWEST : keep_greatest(list, k_).score;
                 return;
             }
             Ranking &ranking = rankings_[thread];
@@ -263,6 +252,23 @@ class ExactIndex::Search {
         for (size_t i = 0; i < queries.size(); i++)
             if (wrong[i]) again.push_back(queries[i]);
         return again;
+    }
+
+    // Leaves the `count` greatest, the least of them last, and returns that.
+    static Candidate keep_greatest(std::vector<Candidate> &list, int64_t count) {
+        std::nth_element(list.begin(), list.begin() + (count - 1), list.end(), larger);
+        list.resize(count);
+        return list.back();
+    }
+
+    // Leaves the k best of a list, scored, of equals the newest; returns the least score.
+    float keep_best(std::vector<Candidate> &list, const Query &query) const {
+        score(list, query);
+        std::nth_element(list.begin(), list.begin() + (k_ - 1), list.end(), [&](const Candidate &a, const Candidate &b) {
+            return a.score != b.score ? a.score > b.score : memory_.newer(a.slot, b.slot);
+        });
+        list.resize(k_);
+        return list.back().score;
     }
 
     // Scores what could be among the k best of a list, and drops the others.
@@ -287,24 +293,13 @@ class ExactIndex::Search {
         list.erase(end, list.end());
     }
 
-    // Leaves the k best of at least k candidates, scored, of equals the newest; returns the least score.
-    float keep_best(std::vector<Candidate> &list, const Query &query) const {
-        score(list, query);
-        std::nth_element(list.begin(), list.begin() + (k_ - 1), list.end(), [&](const Candidate &a, const Candidate &b) {
-            return a.score != b.score ? a.score > b.score : memory_.newer(a.slot, b.slot);
-        });
-        list.resize(k_);
-        return list.back().score;
-    }
-
-    int64_t tiles(const std::vector<Query *> &queries) const { return (int64_t(queries.size()) + TILE - 1) / TILE; }
-
-    Tile make_tile(const std::vector<Query *> &queries, int64_t t) const {
-        const int64_t left = int64_t(queries.size()) - t * TILE;
+    // TILE queries from this one on; the last tile repeats the last query, which then reaches nothing.
+    static Tile tile(const std::vector<Query *> &queries, int64_t first) {
+        const int64_t left = int64_t(queries.size()) - first;
         Tile tile{};
         tile.queries = left >= 3 ? 4 : int(left);
         for (int q = 0; q < tile.queries; q++) {
-            const Query &query = *queries[std::min<int64_t>(t * TILE + q, queries.size() - 1)];
+            const Query &query = *queries[first + std::min<int64_t>(q, left - 1)];
             tile.codes[q] = query.codes.data();
             tile.starts[q] = query.starts.data();
             tile.start[q] = query.start;
@@ -320,15 +315,6 @@ class ExactIndex::Search {
                 index_.residual_.data() + first * PANEL, count, width_, nullptr, 0};
     }
 
-    template <typename Visit>
-    static void each(const uint64_t *masks, int count, const Visit &visit) {
-        for (int p = 0; p < count; p++)
-            for (uint64_t mask = masks[p]; mask; mask &= mask - 1) {
-                const int bit = __builtin_ctzll(mask);
-                visit(p, bit / PANEL, bit % PANEL);
-            }
-    }
-
     const ExactIndex &index_;
     const Slots &memory_;
     const Neighbours &neighbours_;
@@ -337,10 +323,8 @@ class ExactIndex::Search {
     const int64_t k_;
     const int width_;
     const int64_t panels_;
-    const int block_;    // panels
     const size_t room_;  // candidates of a query and a thread that are kept before the worst are dropped
-    std::vector<std::vector<std::vector<Candidate>>> candidates_;  // of each thread and query
-    std::vector<Ranking> rankings_;                                // of each thread
+    std::vector<Ranking> rankings_;  // of each thread
 };
 
 ExactIndex::ExactIndex(int64_t key_size, int64_t capacity) : key_size_(key_size), capacity_(capacity) {

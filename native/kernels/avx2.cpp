@@ -21,11 +21,6 @@ AVX2 INLINE void store(void *to, __m256i vector) { _mm256_storeu_si256(static_ca
 AVX2 INLINE __m128i lower(__m256i vector) { return _mm256_castsi256_si128(vector); }
 AVX2 INLINE __m128i upper(__m256i vector) { return _mm256_extracti128_si256(vector, 1); }
 
-// Which of 32 distances are not above the limits: bytes of ones.
-AVX2 INLINE __m256i not_above(__m256i distances, __m256i limits) {
-    return _mm256_cmpeq_epi8(_mm256_min_epu8(distances, limits), distances);
-}
-
 // The products of a panel and Q queries over one segment, added to sums, or written there if it is the first one.
 //
 // maddubs adds pairs of products in 16 bits with saturation, which 2 * 127 * 127 never reaches. The sums of pairs wrap
@@ -179,69 +174,28 @@ AVX2 void whole_dots(const int16_t *query, const int8_t *codes, const int8_t *re
     of(query, codes, residuals, ids, n, width, shift, out);
 }
 
-// The distances of a group by its first `NIBBLES` nibbles: codes 0 to 15 into low, 16 to 31 into high.
+// The distances of a group by its first NIBBLES nibbles, two at a time.
 template <int QUERIES, int NIBBLES>
-AVX2 INLINE void distances_of(const uint8_t *const *costs, const uint8_t *signs, __m128i (&low)[QUERIES],
-                              __m128i (&high)[QUERIES]) {
+AVX2 INLINE void distances_of(const uint8_t *const *costs, const uint8_t *signs, __m256i (&out)[QUERIES]) {
     const __m256i mask = _mm256_set1_epi8(15);
-    __m256i sums[QUERIES][2];
-    UNROLL for (int query = 0; query < QUERIES; query++) sums[query][0] = sums[query][1] = _mm256_setzero_si256();
+    __m256i low[QUERIES], high[QUERIES];  // codes 0 to 15, and 16 to 31; in both halves
+    UNROLL for (int query = 0; query < QUERIES; query++) low[query] = high[query] = _mm256_setzero_si256();
     UNROLL for (int j = 0; j < NIBBLES; j += 2) {
         const __m256i pair = load(signs + 16 * j);
         const __m256i first = _mm256_and_si256(pair, mask), second = _mm256_and_si256(_mm256_srli_epi16(pair, 4), mask);
         UNROLL for (int query = 0; query < QUERIES; query++) {
             const __m256i cost = load(costs[query] + 16 * j);
-            sums[query][0] = _mm256_adds_epu8(sums[query][0], _mm256_shuffle_epi8(cost, first));
-            sums[query][1] = _mm256_adds_epu8(sums[query][1], _mm256_shuffle_epi8(cost, second));
+            low[query] = _mm256_adds_epu8(low[query], _mm256_shuffle_epi8(cost, first));
+            high[query] = _mm256_adds_epu8(high[query], _mm256_shuffle_epi8(cost, second));
         }
     }
-    UNROLL for (int query = 0; query < QUERIES; query++) {
-        low[query] = _mm_adds_epu8(lower(sums[query][0]), upper(sums[query][0]));
-        high[query] = _mm_adds_epu8(lower(sums[query][1]), upper(sums[query][1]));
-    }
+    UNROLL for (int query = 0; query < QUERIES; query++)
+        out[query] = _mm256_adds_epu8(_mm256_permute2x128_si256(low[query], high[query], 0x20),
+                                      _mm256_permute2x128_si256(low[query], high[query], 0x31));
 }
 
-template <int QUERIES, int NIBBLES>
-AVX2 void distances_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, uint8_t *const *out) {
-    for (int64_t group = 0; group < groups; group++, signs += 16 * NIBBLES) {
-        __m128i low[QUERIES], high[QUERIES];
-        distances_of<QUERIES, NIBBLES>(costs, signs, low, high);
-        UNROLL for (int query = 0; query < QUERIES; query++)
-            store(out[query] + group * GROUP, _mm256_set_m128i(high[query], low[query]));
-    }
-}
-
-AVX2 void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                    uint8_t *const *out) {
-    static constexpr decltype(&distances_in<1, 16>) in[3][TILE] = {
-        {distances_in<1, 16>, distances_in<2, 16>, distances_in<3, 16>, distances_in<4, 16>},
-        {distances_in<1, 32>, distances_in<2, 32>, distances_in<3, 32>, distances_in<4, 32>},
-        {distances_in<1, 64>, distances_in<2, 64>, distances_in<3, 64>, distances_in<4, 64>}};
-    in[nibbles / 32][queries - 1](costs, signs, groups, out);
-}
-
-template <int QUERIES, int NIBBLES>
-AVX2 void near_groups_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, const uint8_t *limits,
-                         int32_t *const *out, int64_t *count) {
-    for (int64_t group = 0; group < groups; group++, signs += 16 * NIBBLES) {
-        __m128i low[QUERIES], high[QUERIES];
-        distances_of<QUERIES, NIBBLES / 2>(costs, signs, low, high);
-        UNROLL for (int query = 0; query < QUERIES; query++) {
-            const __m128i limit = _mm_set1_epi8(static_cast<char>(limits[query])), least = _mm_min_epu8(low[query], high[query]);
-            // Without a branch, which would be mispredicted often.
-            out[query][count[query]] = static_cast<int32_t>(group);
-            count[query] += _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(least, limit), least)) != 0;
-        }
-    }
-}
-
-AVX2 void near_groups(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                      const uint8_t *limits, int32_t *const *out, int64_t *count) {
-    static constexpr decltype(&near_groups_in<1, 32>) in[2][TILE] = {
-        {near_groups_in<1, 32>, near_groups_in<2, 32>, near_groups_in<3, 32>, near_groups_in<4, 32>},
-        {near_groups_in<1, 64>, near_groups_in<2, 64>, near_groups_in<3, 64>, near_groups_in<4, 64>}};
-    in[nibbles / 64][queries - 1](costs, signs, groups, limits, out, count);
-}
+#define TARGET AVX2
+#include "groups_x86.h"
 
 AVX2 int64_t count(const uint8_t *distances, int64_t groups, int64_t step, int limit) {
     constexpr int MOST = 255;  // groups that are counted in bytes

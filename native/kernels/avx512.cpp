@@ -1,6 +1,9 @@
-// AVX-512 with VNNI (Intel since Ice Lake, AMD since Zen 4): the exact scan, whose products it sums in 32 bits at once. All
-// else is AVX2's.
+// AVX-512 with VNNI (Intel since Ice Lake, AMD since Zen 4): the exact scan, whose products it sums in 32 bits at once, and
+// sign codes. What waits for memory is AVX2's.
 #if defined(__x86_64__) && defined(__GNUC__)
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 warns of its own header (its bug 105593)
+#endif
 #include <immintrin.h>
 
 #include <cstring>
@@ -11,13 +14,7 @@
 // Keeps a vector in one register: GCC copies every sum back and forth otherwise.
 #define KEEP(vector) __asm__("" : "+v"(vector))
 
-namespace kernels {
-
-namespace avx2 {
-Table make();
-}
-
-namespace avx512 {
+namespace kernels::avx512 {
 namespace {
 
 // P panels and Q queries at a time: P * Q sums, P keys and a query are in registers.
@@ -51,9 +48,7 @@ AVX512 void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TI
             UNROLL for (int q = 0; q < Q; q++) {
                 const __m512 least = _mm512_sub_ps(_mm512_mul_ps(_mm512_set1_ps(tile.threshold[q]), scale),
                                                    _mm512_mul_ps(_mm512_set1_ps(tile.reach[q]), residual));
-                // With a mask of all, or GCC 12 warns of its own header.
-                const __m512 reached = _mm512_maskz_cvtepi32_ps(0xFFFF, sum[i][q]);
-                const uint64_t mask = _mm512_cmp_ps_mask(reached, least, _CMP_GE_OQ);
+                const uint64_t mask = _mm512_cmp_ps_mask(_mm512_cvtepi32_ps(sum[i][q]), least, _CMP_GE_OQ);
                 masks[p + i] |= mask << (PANEL * q);
                 _mm512_storeu_si512(sums[p + i][q], sum[i][q]);
             }
@@ -71,15 +66,42 @@ AVX512 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][P
     each(panels, tile, sums, masks);
 }
 
+// The distances of a group by its first NIBBLES nibbles, four at a time. Sums that stop at 255 are the same in any order.
+template <int QUERIES, int NIBBLES>
+AVX512 INLINE void distances_of(const uint8_t *const *costs, const uint8_t *signs, __m256i (&out)[QUERIES]) {
+    const __m512i mask = _mm512_set1_epi8(15);
+    __m512i sums[QUERIES][2];  // codes 0 to 15, and 16 to 31; in all four quarters
+    UNROLL for (int query = 0; query < QUERIES; query++) sums[query][0] = sums[query][1] = _mm512_setzero_si512();
+    UNROLL for (int j = 0; j < NIBBLES; j += 4) {
+        const __m512i four = _mm512_loadu_si512(signs + 16 * j);
+        const __m512i low = _mm512_and_si512(four, mask), high = _mm512_and_si512(_mm512_srli_epi16(four, 4), mask);
+        UNROLL for (int query = 0; query < QUERIES; query++) {
+            const __m512i cost = _mm512_loadu_si512(costs[query] + 16 * j);
+            sums[query][0] = _mm512_adds_epu8(sums[query][0], _mm512_shuffle_epi8(cost, low));
+            sums[query][1] = _mm512_adds_epu8(sums[query][1], _mm512_shuffle_epi8(cost, high));
+        }
+    }
+    UNROLL for (int query = 0; query < QUERIES; query++) {
+        __m256i half[2];
+        UNROLL for (int i = 0; i < 2; i++)
+            half[i] = _mm256_adds_epu8(_mm512_castsi512_si256(sums[query][i]), _mm512_extracti64x4_epi64(sums[query][i], 1));
+        out[query] = _mm256_adds_epu8(_mm256_permute2x128_si256(half[0], half[1], 0x20),
+                                      _mm256_permute2x128_si256(half[0], half[1], 0x31));
+    }
+}
+
+#define TARGET AVX512
+#include "groups_x86.h"
+
 }  // namespace
 
-Table make() {
-    Table table = avx2::make();
+Table make(Table table) {
     table.name = "avx512";
     table.scan = scan;
+    table.distances = distances;
+    table.near_groups = near_groups;
     return table;
 }
 
-}  // namespace avx512
-}  // namespace kernels
+}  // namespace kernels::avx512
 #endif

@@ -2,32 +2,47 @@
 
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define X86
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace kernels {
 
+// Some variants change only a part of the one before.
 namespace plain {
 Table make();
 }
-#ifdef X86
 namespace avx2 {
 Table make();
 }
 namespace avx512 {
-Table make();
+Table make(Table);
 }
-#endif
+namespace neon {
+Table make(Table);
+Table make_dotprod(Table);
+}  // namespace neon
 
 namespace {
 
 std::vector<Table> tables() {
     std::vector<Table> all = {plain::make()};
-#ifdef X86
+#if defined(__x86_64__) && defined(__GNUC__)
+    // These ask the operating system too, which must keep the registers.
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2")) all.push_back(avx2::make());
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni")) all.push_back(avx512::make());
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
+        all.push_back(avx512::make(all.back()));
+#elif defined(__aarch64__) && defined(__GNUC__)
+    all.push_back(neon::make(all.back()));
+#if defined(__ARM_FEATURE_DOTPROD)
+    constexpr bool dotprod = true;
+#elif defined(__linux__)
+    const bool dotprod = getauxval(AT_HWCAP) & (1 << 20);  // HWCAP_ASIMDDP
+#else
+    constexpr bool dotprod = false;
+#endif
+    if (dotprod) all.push_back(neon::make_dotprod(all.back()));
 #endif
     return all;
 }

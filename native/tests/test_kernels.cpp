@@ -107,10 +107,18 @@ void test_scan() {
                     const Panels panels{codes.data(), inverse_scale.data(), residual.data(), count, width, nullptr, 0};
                     std::vector<int32_t> sums[2] = {std::vector<int32_t>(slots * TILE), std::vector<int32_t>(slots * TILE)};
                     std::vector<uint64_t> masks[2] = {std::vector<uint64_t>(count), std::vector<uint64_t>(count)};
+                    auto *const first = reinterpret_cast<int32_t(*)[TILE][PANEL]>(sums[0].data());
+                    if (random_int(0, 1)) {  // a threshold that slot 0 just reaches
+                        std::fill(inverse_scale.begin(), inverse_scale.end(), 1.0f);
+                        std::fill(residual.begin(), residual.end(), 0.0f);
+                        plain.scan(panels, tile, first, masks[0].data());
+                        for (int q = 0; q < queries; q++) tile.threshold[q] = static_cast<float>(first[0][q][0]);
+                    }
                     for (int i = 0; i < 2; i++)
                         (i ? table : plain).scan(panels, tile, reinterpret_cast<int32_t(*)[TILE][PANEL]>(sums[i].data()),
                                                  masks[i].data());
                     CHECK(masks[0] == masks[1]);
+                    if (inverse_scale[0] == 1.0f) CHECK(masks[0][0] & 1);
                     for (int p = 0; p < count; p++)
                         for (int q = 0; q < queries; q++) {
                             if (!(masks[0][p] >> (PANEL * q) & 0xFFFF)) continue;
@@ -246,6 +254,7 @@ void test_the_rest() {
 
 int main() {
     CHECK(!use("no such variant"));
+    for (const char *name : variants()) std::printf("%s ", name);
     test_scan();
     test_dot();
     test_dots();
