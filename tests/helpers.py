@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rarecall import Memory
 
-
 # What every rule of the memory holds for.
 BACKENDS = ["native", "torch", "float64"]
 SEARCHES = ["exact", "lsh", "auto"]
