@@ -246,7 +246,7 @@ class TestMerge:
             memory.merge(narrow)
         with pytest.raises(ValueError, match=r"61.*60"):
             memory.merge(large)
-        with pytest.raises(TypeError, match="dict"):
+        with pytest.raises(TypeError, match="expected a Memory"):
             memory.merge(large.state_dict())
         assert memory.version == version
         assert_same(before, snapshot(memory))
