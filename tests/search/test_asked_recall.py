@@ -1,4 +1,4 @@
-"""An approximate search that is asked for a recall keeps it, whatever the keys are like and in whatever order they come.
+"""An approximate search keeps the recall that it is asked for, whatever the keys are like and however they come.
 
 A query of a stored key finds it, or another slot that is as near.
 """
@@ -37,11 +37,11 @@ def teach_stream(memory: Memory, keys: Tensor, batch: int = 100) -> None:
 
 
 STREAMS = {
-    "50 kinds, shuffled": lambda: kinds(50, 300, 0.24)[torch.randperm(15_000)],
-    "50 kinds, in sorted order": lambda: kinds(50, 300, 0.24),
-    "50 kinds, very near": lambda: kinds(50, 300, 0.03)[torch.randperm(15_000)],
-    "5 kinds, shuffled": lambda: kinds(5, 3000, 0.24)[torch.randperm(15_000)],
-    "easy, then hard": lambda: torch.cat([kinds(9000, 1, 0.0), kinds(20, 300, 0.24)]),
+    "50 kinds, shuffled": lambda: kinds(50, 300, 0.03)[torch.randperm(15_000)],
+    "50 kinds, in sorted order": lambda: kinds(50, 300, 0.03),
+    "50 kinds, less alike": lambda: kinds(50, 300, 0.24)[torch.randperm(15_000)],
+    "5 kinds, shuffled": lambda: kinds(5, 3000, 0.03)[torch.randperm(15_000)],
+    "easy, then hard": lambda: torch.cat([unit(9000, SIZE), kinds(20, 300, 0.03)]),
     "many equal keys": lambda: torch.cat([unit(9000, SIZE), unit(20, SIZE).repeat(300, 1)]),
 }
 
@@ -58,14 +58,14 @@ def test_a_stored_key_is_found_again(stream, k) -> None:
 
 def test_after_half_of_the_slots_are_forgotten() -> None:
     memory = Memory(SIZE, 20_000, k=1, search="auto")
-    teach_stream(memory, kinds(50, 400, 0.24)[torch.randperm(20_000)])
+    teach_stream(memory, kinds(50, 400, 0.03)[torch.randperm(20_000)])
     memory.forget(slots=torch.randperm(20_000)[:10_000])
     stored = memory.slots().keys
     assert found_again(memory, stored[torch.randperm(len(stored))[:1000]]) >= 0.93
 
 
 def test_keys_written_at_once_are_found_again() -> None:
-    memory, keys = Memory(SIZE, 15_000, k=1, search="auto"), kinds(50, 300, 0.24)
+    memory, keys = Memory(SIZE, 15_000, k=1, search="auto"), kinds(50, 300, 0.03)
     memory.write(keys, torch.arange(15_000))
     assert found_again(memory, keys[torch.randperm(15_000)[:1000]]) >= 0.93
 
