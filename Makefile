@@ -32,10 +32,10 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The extension under the sanitizers for memory, undefined behaviour and threads.
-sanitize: setup
-	native/sanitize.sh address,undefined
-	native/sanitize.sh thread
+# The C++ tests, without Python, under the sanitizers for memory, undefined behaviour and threads.
+sanitize:
+	native/tests/run.sh address,undefined
+	native/tests/run.sh thread
 
 bench: setup
 	$(INSTALL) --editable '.[bench]'
@@ -45,7 +45,7 @@ setup: $(VENV)/installed
 
 # What the demo needs. torch comes first and by itself: what is pinned in constraints.txt is then found installed by all
 # that need it.
-$(VENV)/library: pyproject.toml constraints.txt setup.py $(wildcard native/*)
+$(VENV)/library: pyproject.toml constraints.txt setup.py $(wildcard native/*/*)
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[experiments]'

@@ -11,13 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import rarecall
+
 CODE = (":/benchmarks", ":/native", ":/rarecall")
 
 
 def provenance() -> dict[str, Any]:
     """The command, commit and machine of this run."""
     return {
-        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
+        # Of a path its name: where it is on this machine is nobody's business.
+        "command": " ".join(["python -m benchmarks", *(Path(part).name or part for part in sys.argv[1:])]),
         "commit": commit(),
         "machine": {
             "cpu": cpu(),
@@ -33,15 +36,16 @@ def provenance() -> dict[str, Any]:
 
 
 @functools.cache
-def commit() -> str:
-    """The commit that runs, with a + where its code was changed since; results change as they are made.
+def commit(folder: Path = Path(rarecall.__file__).parent) -> str:
+    """The commit of the rarecall that runs, or of that in a folder, with a + where its code was changed since.
 
-    It is asked when a run begins: others may follow until it ends.
+    It is asked when a run begins: others may follow until it ends. Results change as they are made.
     """
-    here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno", *CODE) else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, Protocol
@@ -154,6 +155,12 @@ PEERS: dict[str, Callable[[Array, int, int, Setting], Peer]] = {
     "hnswlib": Hnswlib,
     "usearch": Usearch,
 }
+
+
+def installed() -> list[str]:
+    """Names of the peers whose package is there."""
+    packages = {"faiss IVF": "faiss", "hnswlib": "hnswlib", "usearch": "usearch"}
+    return [name for name in PEERS if importlib.util.find_spec(packages[name]) is not None]
 
 
 def grid(name: str, size: int) -> Iterator[Setting]:

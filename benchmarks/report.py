@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import provenance
+from benchmarks.machine import commit, provenance
 from benchmarks.settings import Settings
 
 Row = Mapping[str, Any]
@@ -16,11 +16,14 @@ Row = Mapping[str, Any]
 
 def write(path: Path, settings: Settings, title: str, columns: Mapping[str, str], rows: Sequence[Row]) -> None:
     """Writes the rows of a comparison with where they come from."""
+    given = asdict(settings)
+    old = given.pop("old")
     content = {
         "title": title,
         **provenance(),
+        **({} if old is None else {"old_commit": commit(old)}),
         "seed": settings.seed,
-        "settings": asdict(settings),
+        "settings": given,
         "columns": dict(columns),
         "rows": [
             {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in row.items()}
@@ -43,7 +46,8 @@ def table(path: Path) -> str:
 
     rule = "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|"
     machine = content["machine"]
-    where = f"{machine['cpu']}, {content['settings']['threads']} threads, commit {content['commit']}"
+    commits = content["commit"] + (f" against {content['old_commit']}" if "old_commit" in content else "")
+    where = f"{machine['cpu']}, {content['settings']['threads']} threads, commit {commits}"
     return "\n".join([content["title"], where, "", line(list(columns.values())), rule, *map(line, cells)])
 
 

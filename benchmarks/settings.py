@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Each comparison takes every combination of these that makes sense for it."""
+    """Each comparison takes every combination of these that makes sense for it; some have `DEFAULTS` of their own."""
 
     workloads: tuple[str, ...] = ("clustered", "uniform")
     sizes: tuple[int, ...] = (500_000,)
@@ -17,6 +18,7 @@ class Settings:
     steps: int = 20
     threads: int = 2
     seed: int = 0
+    old: Path | None = None  # the checkout that `versus` compares with
 
 
 # The columns of a table that say what a row is of.

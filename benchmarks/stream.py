@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks import versions
 from benchmarks.peers import Array
 from benchmarks.timing import Stopwatch
-from benchmarks.workloads import Workload
-from rarecall import ExactSearch, Memory
-from rarecall.search import AutoSearch
-
-if TYPE_CHECKING:
-    from rarecall._native import Found
 
 # What a step was: its queries, the slots that it changed, and their keys since.
 Change = tuple[Array, Array, Array]
 
 WANTED = 0.95  # recall@1
 # Queries whose true neighbours tell the recall, so many since to find a few more in a thousand takes a peer much
-# longer; and those with which the search settles before it is timed.
+# longer; and those with which the search settles before it is timed, at most.
 JUDGED, SETTLING = 8192, 16_384
 # Turns that each has, with its steps in a row, as a stream has them: what one leaves in the caches is its own, not that
 # of the others. Many turns, since one of small steps is over in some ten milliseconds, for which the machine may have
 # been busy elsewhere.
 TURNS = 10
 WARMUP = 2  # steps that do not count
+STEP = ("recall", "loss", "update")
 
 
 def steps_of(steps: int, batch: int) -> int:
@@ -36,63 +32,34 @@ def steps_of(steps: int, batch: int) -> int:
     return (steps * min(max(128 // batch, 1), 32) + WARMUP) // 2
 
 
-class TimedSearch(AutoSearch):
-    """search="auto" with a stopwatch: its share of a step.
+@torch.no_grad()
+def settle(memory: Any, queries: Tensor, targets: Tensor) -> None:
+    """Make a memory that was filled at once one as a long stream leaves it.
 
-    Attributes:
-        watch: or None, in turns that time whole steps: two more times to take are felt in a step of one query.
-        touched: (n,) int64, the slots of the last update.
+    Every key is taken up by the search once more, in no order: those that came first found few lists, which have long
+    been cut in two since. Then the search finds out how much to read, from a stream of queries.
     """
-
-    watch: Stopwatch | None = None
-    touched: Tensor
-
-    def found(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Found:
-        if self.watch is None:
-            return super().found(memory, query, exclude)
-        with self.watch.time("search"):
-            return super().found(memory, query, exclude)
-
-    def updated(self, memory: Memory, slots: Tensor) -> None:
-        self.__dict__["touched"] = slots
-        if self.watch is None:
-            return super().updated(memory, slots)
-        with self.watch.time("changed"):
-            super().updated(memory, slots)
+    versions.take_up_again(memory)
+    for query, target in zip(queries[:SETTLING].split(128), targets[:SETTLING].split(128), strict=True):
+        memory.update(memory(query), target)
 
 
-def steady(load: Workload, k: int, search: TimedSearch) -> Memory:
-    """A full memory as a long stream leaves it, whose search has found out how much to read.
-
-    Every key was taken up once more after the memory had filled, in no order: those that came first found few lists,
-    which have long been cut in two since.
-    """
-    memory = load.memory(k, 16, search)
-    for slots in torch.randperm(memory.capacity, generator=torch.Generator().manual_seed(1)).split(4096):
-        search.changed(memory, slots)
-    for query in load.queries[JUDGED : JUDGED + SETTLING].split(128):
-        memory(query)
-        search.changed(memory, torch.tensor([0]))
-    return memory
-
-
-def turn(load: Workload, memory: Memory, search: TimedSearch, rows: range, watch: Stopwatch) -> Iterator[Change]:
-    """Steps of a stream, from each of these rows of the workload to the next."""
-    for first in rows:
-        query, target = (each[first : first + rows.step] for each in (load.queries, load.targets))
+def turn(memory: Any, queries: Tensor, targets: Tensor, batch: int, watch: Stopwatch) -> list[Change]:
+    """Do a step for each batch of the queries; return what they changed, in their order."""
+    before = versions.updates(memory)
+    for query, target in zip(queries.split(batch), targets.split(batch), strict=True):
         step(memory, query, target, watch)
-        yield query.numpy(), search.touched.numpy(), memory.keys[search.touched].numpy()
+    # A slot that two steps touched is of the later one: to look after every step would cool the caches.
+    touched = versions.last_touched(memory)
+    changed = (touched > before).nonzero().squeeze(1)
+    of_step = [changed[touched[changed] == before + 1 + number] for number in range(-(-len(queries) // batch))]
+    return [
+        (query.numpy(), slots.numpy(), memory.keys[slots].numpy())
+        for query, slots in zip(queries.split(batch), of_step, strict=True)
+    ]
 
 
-def warm(load: Workload, memory: Memory, search: TimedSearch) -> list[Change]:
-    """A turn that is not timed, with the queries that the search has settled with.
-
-    What was built meanwhile has taken the caches, and on some virtual machines the tables in which pages are found.
-    """
-    return list(turn(load, memory, search, range(JUDGED, JUDGED + SETTLING, 128), Stopwatch()))
-
-
-def step(memory: Memory, query: Tensor, target: Tensor, watch: Stopwatch) -> None:
+def step(memory: Any, query: Tensor, target: Tensor, watch: Stopwatch) -> None:
     """A step of training, as far as the memory has to do with it."""
     with watch.time("recall"):
         recall = memory(query)
@@ -104,11 +71,9 @@ def step(memory: Memory, query: Tensor, target: Tensor, watch: Stopwatch) -> Non
 
 def nearest(keys: Tensor, query: Tensor, k: int) -> Tensor:
     """(n, k) int64: the true neighbours, the nearest first."""
-    memory = Memory(keys.shape[1], len(keys), k=k, search=ExactSearch(keys.shape[1], len(keys)))
-    memory.keys.copy_(keys)
-    memory.values.zero_()
-    memory.clock.touched.zero_()
-    memory.clock.rebuild()
+    memory = versions.make_memory(keys.shape[1], len(keys), k)
+    nothing = torch.zeros(len(keys), dtype=torch.int64)
+    versions.fill(memory, keys, nothing, nothing)
     return memory(query).slots
 
 
@@ -121,7 +86,21 @@ def recalls(found: Tensor, near: Tensor) -> tuple[float, float]:
     return first, hits / near.numel()
 
 
-def judge(memory: Memory, query: Tensor, near: Tensor) -> tuple[float, float]:
-    """recall@1 and recall@k of the memory's search."""
-    with torch.no_grad():
-        return recalls(memory.search(memory, query, memory.k, None), near)
+@dataclass
+class Tally:
+    """How many queries were asked, and answered with a nearest key."""
+
+    asked: int = 0
+    found: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.found / self.asked
+
+    def add(self, memory: Any, query: Tensor, slots: Tensor) -> None:
+        """Judge the first slots that were recalled for each query, (n,) int64, -1 where there was none."""
+        similar = query @ memory.keys[: memory.used].T
+        similar[:, memory.values[: memory.used] < 0] = -2
+        got = similar.gather(1, slots.clamp(min=0)[:, None])[:, 0].where(slots >= 0, -2)
+        self.found += int((got >= similar.amax(1) - 1e-5).sum())
+        self.asked += len(query)

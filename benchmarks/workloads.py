@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from benchmarks.real import CLASSES, embeddings
-from rarecall import Memory, Search
+from benchmarks import versions
 
 
 @dataclass
@@ -35,18 +35,15 @@ class Workload:
         rows = (torch.arange(batch) + number * batch) % len(self.queries)
         return self.queries[rows], self.targets[rows]
 
-    def memory(self, k: int, batch: int, search: str | Search = "exact") -> Memory:
-        """A full memory with these keys, as if written by updates of `batch` slots, in no order of the slots."""
+    def times(self, batch: int) -> Tensor:
+        """(size,) int64: when each slot was written, if updates wrote `batch` of them, in no order of the slots."""
+        return torch.randperm(len(self.keys), generator=torch.Generator().manual_seed(0)) // batch
+
+    def memory(self, k: int, batch: int, search: str = "exact", target_recall: float | None = None) -> Any:
+        """A full memory with these keys, as if written by updates of `batch` slots."""
         size, key_size = self.keys.shape
-        memory = Memory(key_size, size, k=k, search=search)
-        memory.keys.copy_(self.keys)
-        memory.sources.copy_(torch.arange(size))
-        memory.clock.touched.copy_(torch.randperm(size, generator=torch.Generator().manual_seed(0)) // batch)
-        memory.clock.now.fill_(size // batch + 1)
-        memory.clock.rebuild()
-        for slots in torch.arange(size).split(20_000):
-            memory.values[slots] = self.values[slots]  # until now they were empty
-            memory.search.changed(memory, slots)
+        memory = versions.make_memory(key_size, size, k, search, target_recall)
+        versions.fill(memory, self.keys, self.values, self.times(batch))
         return memory
 
 
@@ -83,6 +80,8 @@ def uniform(size: int, key_size: int, many: int, generator: torch.Generator) -> 
 
 def real(size: int, key_size: int, many: int, generator: torch.Generator) -> Workload:
     """Embeddings of drawings, see `benchmarks.real`; a quarter of the queries have a value new to the memory."""
+    from benchmarks.real import CLASSES, embeddings
+
     keys, values = embeddings("keys", size, key_size)
     queries, targets = embeddings("queries", many, key_size)
     new = torch.rand(many, generator=generator) < 0.25

@@ -10,6 +10,7 @@ from torch import Tensor
 
 # How far the length of a key may be from 1: float32 rounds by less than 1e-6, half precision by less than 1e-3.
 LENGTH_TOLERANCE = 2e-3
+LATEST = 2**52  # updates: ages are compared as float64, which holds these exactly
 
 
 def check_query(query: Tensor, key_size: int) -> None:
@@ -92,6 +93,8 @@ def check_slots(slots: Mapping[str, Tensor], what: str) -> None:
         what: what to call them in an error, such as the name of a file.
     """
     values, times, now = slots["values"], slots["times"], slots["now"]
+    if not 0 <= int(now) <= LATEST:
+        raise ValueError(f"{what} has now={int(now)}; expected 0 to {LATEST} updates.")
     filled = values >= 0
     lengths = torch.linalg.vector_norm(slots["keys"], dim=1, dtype=torch.float64)
     wrong: dict[str, Any] = {

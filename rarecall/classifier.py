@@ -105,12 +105,12 @@ class MemoryClassifier(nn.Module):
         self._answers, self._modes = 0, dict[nn.Module, bool]()
 
     def forward(self, x: Any, exclude: Tensor | None = None) -> Recall:
-        """Return the recall of x, with gradients to the embedder: for training it with `memory.loss` and `memory.update`."""
+        """Return the recall of x, with gradients to the embedder: for `memory.loss` and `memory.update`."""
         recall: Recall = self.memory(self.embedder(x), exclude=exclude)
         return recall
 
     def teach(self, x: Any, label: int | Tensor, source: int | Tensor | None = None) -> None:
-        """Remember n examples. label, source: (n,) int64, or one number for all of them. One thread at a time teaches."""
+        """Remember n examples; label, source: (n,) int64, or one number for all. One thread at a time teaches."""
         with self._answering():
             query = self.embedder(x)
             with self._teaching:  # nothing else may change the memory between recall and update

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
     from rarecall.backend import Backend
-    from rarecall.memory import Memory
+    from rarecall.slots import SlotBuffers
 
 
 class History:
@@ -24,7 +24,7 @@ class History:
         found: what it found.
     """
 
-    def __init__(self, memory: Memory, found: Any) -> None:
+    def __init__(self, memory: SlotBuffers, found: Any) -> None:
         self.memory, self.found = memory, found
         self.keys = memory.keys
         self._slots, self._before = found.slots.new_empty(0), self.keys.new_empty(0, self.keys.shape[1])
@@ -60,7 +60,7 @@ class Neighbours(torch.autograd.Function):
         ctx.backend, ctx.history = backend, history
         ctx.set_materialize_grads(False)
         found = history.found
-        return found.query, found.similarities, found.weights
+        return found.query.clone(), found.similarities.clone(), found.weights.clone()
 
     @staticmethod
     @once_differentiable
@@ -81,9 +81,7 @@ class MarginLoss(torch.autograd.Function):
     """The margin loss of a recall, with its gradient, which is computed along with it."""
 
     @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, backend: Backend, found: Any, target: Tensor, mask: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, query: Tensor, backend: Backend, found: Any, target: Tensor, mask: Tensor | None) -> Tensor:
         """query: (n, key_size), for the gradient alone; returns the loss, a scalar."""
         loss, gradient = backend.loss(found, target, mask, True)
         ctx.save_for_backward(gradient)

@@ -51,10 +51,10 @@ class Trust(nn.Module):
     """Mixes the predictions of a memory and of a network: p = (1 - trust) p_network + trust p_memory.
 
     As in the kNN language model (Khandelwal et al. 2020), the memory gives each value the weight of the neighbours that
-    hold it, so tokens that the network considers nearly impossible can still be produced. There the mixing weight is a
-    constant; here it is a logistic regression on the similarity of the nearest key and the weight of the neighbours that
-    agree with it, and 0 where memory knew nothing. It is trained on the likelihood of the correct value; at inference its
-    odds are scaled down. The same loss trains the query, most where the network alone is wrong.
+    hold it, so tokens that the network considers nearly impossible can still be produced. There the mixing weight is
+    constant; here it is a logistic regression on the similarity of the nearest key and the weight of the neighbours
+    that agree with it, and 0 where memory knew nothing. It is trained on the likelihood of the correct value; at
+    inference its odds are scaled down. The same loss trains the query, most where the network alone is wrong.
 
     Attributes:
         caution: log-odds subtracted at inference; the larger, the surer the memory must be.
@@ -94,7 +94,7 @@ class Trust(nn.Module):
         return odds
 
     def memory_prob(self, recall: Recall, value: Tensor) -> Tensor:
-        """Return the memory's probability of a value, (...,) int64 -> (...,): the weight of the neighbours that hold it."""
+        """Return the memory's probability of a value, (...,) int64: the weight of the neighbours that hold it."""
         return (recall.weights * (recall.values == value.unsqueeze(-1))).sum(-1)
 
     def mix(self, logits: Tensor, recall: Recall) -> Tensor:

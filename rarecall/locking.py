@@ -15,7 +15,7 @@ STRIPES = 8
 class ReadWriteLock:
     """Lets any number of threads read, or one thread change, and the others wait.
 
-    It is made of locks whose `with` cannot be interrupted half-way by Ctrl-C. A thread may read while it reads or changes.
+    It is made of locks whose `with` Ctrl-C cannot interrupt half-way. A thread may read while it reads or changes.
     """
 
     def __init__(self) -> None:

@@ -5,32 +5,20 @@ from __future__ import annotations
 import json
 import math
 import os
-import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rarecall import backend, storage
-from rarecall.backend.native_backend import NativeBackend
-from rarecall.checks import check_ids, check_mask, check_query, check_slots, refuse_edited_recall
+from rarecall import storage
+from rarecall.checks import check_ids, check_mask, check_query
 from rarecall.compiling import run_eagerly
-from rarecall.gradient import History, MarginLoss
-from rarecall.locking import ReadWriteLock
+from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall
-from rarecall.search import SEARCHES, Search
+from rarecall.search import SEARCHES, Search, make
+from rarecall.slots import FIELDS, SlotBuffers
 
-# What each slot holds: the type, and what an empty slot has.
-FIELDS = {
-    "keys": (torch.float32, 0),
-    "values": (torch.int64, -1),
-    "sources": (torch.int64, -1),
-    "counts": (torch.int64, 0),
-    "times": (torch.int64, -1),
-}
-# What the search, and the order in which slots are written, follow from.
-WATCHED = ("keys", "values", "times")
 # Slots are numbered by 32 bits in an index; a recall has room for k numbers of each query.
 MOST_SLOTS, MOST_NEIGHBOURS = 2**31 - 2, 2**20
 # A file may announce this many bytes of slots without a word, and beyond it so many times what it holds itself.
@@ -57,7 +45,7 @@ class Slots(NamedTuple):
     ages: Tensor
 
 
-class Memory(nn.Module):
+class Memory(SlotBuffers):
     """A life-long memory of keys and values ("Learning to Remember Rare Events", section 2).
 
     Everything it knows is in buffers, so `state_dict`, `copy.deepcopy` and `.to(device)` lose nothing:
@@ -69,8 +57,8 @@ class Memory(nn.Module):
     - `times`: (capacity,) int64, the update that last wrote or confirmed the slot, -1 in an empty slot;
     - `now`: () int64, updates so far.
 
-    Threads: any number may recall at once. `update`, `write`, `forget`, `reset` and loading wait for them, and they wait
-    for those. Between a recall and its update the memory must not change; else the update is refused.
+    Threads: any number may recall at once. `update`, `write`, `forget`, `reset` and loading wait for them, and they
+    wait for those. Between a recall and its update the memory must not change; else the update is refused.
 
     Args:
         key_size: the key dimension.
@@ -80,7 +68,7 @@ class Memory(nn.Module):
         inverse_temperature: the t of the softmax over the similarities.
         age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
         search: "exact", "lsh", "auto", or an already constructed search (`rarecall.Search`).
-        target_recall: with "lsh" and "auto", the share of queries whose nearest neighbour is to be found; 0.95 by default.
+        target_recall: with "lsh" and "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
 
     Example:
         >>> memory = Memory(key_size=256, capacity=1000)
@@ -91,14 +79,6 @@ class Memory(nn.Module):
         >>> len(memory)                                # all 32 were new to it
         32
     """
-
-    keys: Tensor
-    values: Tensor
-    sources: Tensor
-    counts: Tensor
-    times: Tensor
-    now: Tensor
-    search: Search
 
     def __init__(
         self,
@@ -112,7 +92,6 @@ class Memory(nn.Module):
         search: str | Search = "exact",
         target_recall: float | None = None,
     ) -> None:
-        super().__init__()
         limits = ("key_size", key_size, 2**24), ("capacity", capacity, MOST_SLOTS), ("k", k, MOST_NEIGHBOURS)
         for name, number, most in limits:
             if not 1 <= number <= most:
@@ -120,45 +99,13 @@ class Memory(nn.Module):
         for name, size in (("margin", margin), ("inverse_temperature", inverse_temperature), ("age_noise", age_noise)):
             if not 0 <= size < math.inf:
                 raise ValueError(f"Memory got {name}={size}; expected a finite number, 0 or greater.")
-        self.key_size, self.capacity, self.k = key_size, capacity, k
-        self.margin, self.inverse_temperature, self.age_noise = margin, inverse_temperature, age_noise
-        self.search = _search(search, target_recall, key_size, capacity)
-        for name, (dtype, empty) in FIELDS.items():
-            shape = (capacity, key_size) if name == "keys" else (capacity,)
-            self.register_buffer(name, torch.full(shape, empty, dtype=dtype) if empty else torch.zeros(shape, dtype=dtype))
-        self.register_buffer("now", torch.zeros((), dtype=torch.int64))
-        self.lock = ReadWriteLock()
-        self._state = _State()
-
-    @property
-    def version(self) -> int:
-        """Grows with every change: a recall of an older version is out of date."""
-        return self._state.version
+        super().__init__(key_size, capacity, make(search, target_recall, key_size, capacity))
+        self.k, self.margin, self.inverse_temperature, self.age_noise = k, margin, inverse_temperature, age_noise
 
     @property
     def ages(self) -> Tensor:
         """(capacity,) int64: how many updates ago each slot was last written or confirmed; -1 in an empty slot."""
         return torch.where(self.times < 0, -1, self.now - self.times)
-
-    @property
-    def used(self) -> int:
-        """No slot from this one on is filled, so a search need not look there."""
-        return self.backend.used
-
-    @property
-    def backend(self) -> backend.Backend:
-        """What does the arithmetic, in step with the buffers."""
-        if self._state.seen != self._stamp():
-            self.lock.exclusive(self._take_up_buffers)
-        return self._state.backend
-
-    @property
-    def native(self) -> NativeBackend | None:
-        """The same where it is the C++ extension."""
-        return self.backend if isinstance(self.backend, NativeBackend) else None
-
-    def __len__(self) -> int:
-        return self.backend.filled
 
     def extra_repr(self) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in self._settings().items())
@@ -184,9 +131,7 @@ class Memory(nn.Module):
             exclude = self._ids("exclude", exclude, shape[:-1], at_least=-1)
         asked = query if query.dtype == keys.dtype else query.to(keys.dtype)
         asked = asked if len(shape) == 2 else asked.reshape(-1, self.key_size)
-        if not self._in_step():
-            self.lock.exclusive(self._get_in_step)
-        return self.lock.shared(self._recall, asked, shape, exclude)
+        return self._reading(self._recall, asked, shape, exclude)
 
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
@@ -233,11 +178,9 @@ class Memory(nn.Module):
         target = self._ids("target", target, outer, at_least=0).reshape(-1)
         if source is not None:
             source = self._ids("source", source, outer, at_least=-1).reshape(-1)
-        self.lock.exclusive(self._update, recall, target, source, self._mask(mask, outer), generator)
+        self._changing(self._update, recall, target, source, self._mask(mask, outer), generator)
 
-    def write(
-        self, keys: Tensor, values: Tensor, sources: Tensor | None = None, counts: Tensor | None = None
-    ) -> None:
+    def write(self, keys: Tensor, values: Tensor, sources: Tensor | None = None, counts: Tensor | None = None) -> None:
         """Write many keys at once, each to a slot of its own, without asking for any: one update in which all miss.
 
         Args:
@@ -250,10 +193,10 @@ class Memory(nn.Module):
         shape = keys.shape[:-1]
         if len(shape) != 1:
             raise ValueError(f"write got keys of shape {tuple(keys.shape)}; expected (n, {self.key_size}).")
-        ids = [self._ids("values", values, shape, at_least=0)]
+        ids: list[Tensor | None] = [self._ids("values", values, shape, at_least=0)]
         for name, given, at_least in (("sources", sources, -1), ("counts", counts, 1)):
             ids.append(None if given is None else self._ids(name, given, shape, at_least))
-        self.lock.exclusive(self._write, keys.detach().to(self.keys).contiguous(), *ids)
+        self._changing(self._write, keys.detach().to(self.keys).contiguous(), *ids)
 
     def slots(self) -> Slots:
         """Return copies of what the filled slots hold."""
@@ -264,6 +207,8 @@ class Memory(nn.Module):
 
         Equal keys stay beside each other, and the newest of them answers.
         """
+        if not isinstance(other, Memory):
+            raise TypeError(f"merge got {type(other).__name__}; expected a Memory.")
         held = other.slots()
         order = held.ages.sort(descending=True, stable=True).indices
         self.write(held.keys[order], held.values[order], held.sources[order], held.counts[order])
@@ -291,11 +236,11 @@ class Memory(nn.Module):
         check_ids(name, ids, ids.shape, at_least=0)
         if name == "slots" and int(ids.max()) >= self.capacity:
             raise ValueError(f"forget got slot {int(ids.max())}; the memory has slots 0 to {self.capacity - 1}.")
-        return self.lock.exclusive(self._forget, name, ids)
+        return self._changing(self._forget, name, ids)
 
     def reset(self) -> None:
         """Empty the whole memory and start its clock again."""
-        self.lock.exclusive(self._reset)
+        self._changing(self._reset)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the memory to a safetensors file with a checksum: beside `path` first, then renamed.
@@ -305,9 +250,7 @@ class Memory(nn.Module):
         self.lock.shared(self._save, path)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], search: Search | None = None, capacity: int | None = None
-    ) -> Memory:
+    def load(cls, path: str | os.PathLike[str], search: Search | None = None, capacity: int | None = None) -> Memory:
         """Read a memory from a file that `save` wrote, and check all of it first.
 
         Args:
@@ -339,9 +282,7 @@ class Memory(nn.Module):
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
         for name in FIELDS.keys() & tensors.keys():
             rows, own = tensors[name], memory._buffers[name]
-            if len(rows) > len(own):
-                raise ValueError(f"{path} holds {len(rows)} slots; expected at most {len(own)}, its capacity.")
-            if rows.shape[1:] == own.shape[1:]:
+            if len(rows) <= len(own) and rows.shape[1:] == own.shape[1:]:
                 tensors[name] = torch.cat([rows, own[len(rows) :].to(rows.dtype)])
         if not same:  # the search's state is of another capacity: it is made anew
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("search.")}
@@ -349,6 +290,7 @@ class Memory(nn.Module):
             memory.load_state_dict(tensors, strict=same)
         except RuntimeError as error:
             raise ValueError(f"{path} does not hold the tensors that its settings announce: {error}") from error
+        memory.lock.exclusive(memory._get_in_step)
         return memory
 
     # ---- under the lock ----
@@ -376,38 +318,13 @@ class Memory(nn.Module):
         mask: Tensor | None,
         generator: torch.Generator | None,
     ) -> None:
-        if not self._in_step():
-            self._get_in_step()
         self._check_recall(recall)
         self._change(recall.backend.update, recall.found, target, source, mask, generator)
 
     def _write(self, *args: Any) -> None:
-        if not self._in_step():
-            self._get_in_step()
         self._change(self._state.backend.write, *args)
 
-    def _change(self, change: Any, *args: Any) -> None:
-        """Change slots, and tell whoever has to know."""
-        state, search = self._state, self._modules["search"]
-        # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
-        state.version += 1
-        try:
-            with torch.no_grad():
-                touched, before = change(*args, bool(state.histories))
-        except Exception:
-            state.version -= 1  # it was refused, and nothing has changed
-            raise
-        state.seen = self._stamp()
-        if before is not None:
-            self._keep(touched, before)
-        if search.index is None:
-            with torch.no_grad():
-                search.changed(self, touched)
-        search.__dict__["version"] = state.version
-
     def _forget(self, name: str, ids: Tensor) -> int:
-        if not self._in_step():
-            self._get_in_step()
         if name == "slots":
             chosen = ids.long().unique()
         else:
@@ -424,8 +341,6 @@ class Memory(nn.Module):
         return len(slots)
 
     def _reset(self) -> None:
-        if not self._in_step():
-            self._get_in_step()
         self._erase((self.values >= 0).nonzero().squeeze(1))
         self.now.zero_()
 
@@ -441,67 +356,15 @@ class Memory(nn.Module):
             "search_settings": self.search.settings(),
         }
         # Slots that were never written are not worth their room on the disk.
-        tensors = {name: tensor[: self.used] if name in FIELDS else tensor for name, tensor in self.state_dict().items()}
+        tensors = self.state_dict()
+        tensors |= {name: tensors[name][: self.used] for name in FIELDS}
         storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
-
-    # ---- staleness: one number, the version; what follows from the slots remembers of which version it is ----
-
-    def _stamp(self) -> int:
-        """A number that is another when a watched buffer was replaced, moved or written to by torch."""
-        return _stamp(self._buffers)
-
-    def _in_step(self) -> bool:
-        """Whether backend and search follow from the buffers as they are now."""
-        state = self._state
-        return self._modules["search"].version == state.version and _stamp(self._buffers) == state.seen
-
-    def _get_in_step(self) -> None:
-        """Take up buffers that were edited by hand, loaded, copied or moved."""
-        self._take_up_buffers()
-        state, search = self._state, self.search
-        if search.version != state.version:
-            search.restore(self) if state.restoring else search.rebuild(self)
-            state.restoring = False
-            search.__dict__["version"] = state.version
-
-    def _take_up_buffers(self) -> None:
-        state = self._state
-        if state.seen == self._stamp():
-            return
-        check_slots(self._buffers, "The memory")
-        state.backend = backend.choose(self)
-        state.version += 1
-        state.backend.rebuild()
-        state.seen = self._stamp()
-
-    def begin_history(self, found: Any) -> History:
-        """Follow the keys of what was found from now on, for a gradient that is to come."""
-        history = History(self, found)
-        self._state.histories.add(weakref.ref(history, self._state.histories.discard))
-        return history
-
-    def _keep(self, slots: Tensor, before: Tensor) -> None:
-        """Hand over the keys that slots ((m,) int64, ascending) had, to the recalls whose gradient is to come."""
-        for known in list(self._state.histories):
-            history = known()
-            if history is not None:
-                history.add(slots, before)
-
-    # ---- checks ----
-
-    def _check_recall(self, recall: Recall) -> None:
-        if recall.memory is not self:
-            raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
-        if recall.version != self._state.version:
-            raise ValueError(
-                "This recall is out of date: the memory was changed after it was made, and its slots may hold other "
-                "keys by now. Ask again: memory(query); and call loss before update."
-            )
-        if recall._made and recall.edited:
-            refuse_edited_recall()
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
         """As contiguous int64 where the memory is: of this shape, none less than `at_least`."""
+        native = self._state.native
+        if native is not None and native.are_ids(ids, shape, at_least):
+            return ids
         check_ids(name, ids, shape, at_least)
         return ids.to(self._buffers["values"]).contiguous()
 
@@ -515,115 +378,3 @@ class Memory(nn.Module):
     def _settings(self) -> dict[str, int | float]:
         names = ("key_size", "capacity", "k", "margin", "inverse_temperature", "age_noise")
         return {name: getattr(self, name) for name in names}
-
-    # ---- nn.Module: copying, moving, loading ----
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy begins anew; its search needs no rebuilding where this one's is in step.
-        state = _State()
-        state.version, state.restoring = self._state.version, self._in_step()
-        return super().__getstate__() | {"_state": state}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Memory:
-        # network.half() must not round the keys, nor the hash vectors that they were hashed with.
-        def at_least_float32(tensor: Tensor) -> Tensor:
-            applied: Tensor = fn(tensor)
-            rounded = applied.is_floating_point() and applied.dtype.itemsize < tensor.dtype.itemsize <= 4
-            return tensor.to(applied.device) if rounded else applied
-
-        self.lock.exclusive(self._move, at_least_float32, recurse)
-        return self
-
-    def _move(self, fn: Any, recurse: bool) -> None:
-        state = self._state
-        state.restoring = self._in_step() or (state.restoring and state.seen is None)
-        self._keep_all()
-        super()._apply(fn, recurse)
-        state.version += 1
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        names = (*FIELDS, "now")
-        given = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
-        mine = [name for name in state_dict if name.startswith(prefix)]
-        try:
-            self._check_given(given)
-        except (ValueError, TypeError) as error:
-            error_msgs.append(f"{error} Nothing of the memory {prefix.rstrip('.')!r} was loaded.")
-            for name in mine:
-                del state_dict[name]  # the search's part neither
-            return
-        self._keep_all()
-        arguments = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-        if given:
-            # Slots and search that come together fit together.
-            self._state.restoring = len(given) == len(names) and any(n.startswith(f"{prefix}search.") for n in mine)
-            self._state.version += 1
-
-    def _check_given(self, given: Mapping[str, Any]) -> None:
-        for name, tensor in given.items():
-            own = self._buffers[name]
-            if not isinstance(tensor, Tensor) or tensor.shape != own.shape or tensor.is_floating_point() != (name == "keys"):
-                came = f"{tensor.dtype} of shape {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor)
-                raise ValueError(f"The state has {name} of {came}; expected {own.dtype} of shape {tuple(own.shape)}.")
-        if given:
-            device = self.values.device
-            check_slots({name: given.get(name, own).to(device) for name, own in self._buffers.items()}, "The state")
-
-    def _keep_all(self) -> None:
-        """All keys may change: keep them for gradients that are to come."""
-        if self._state.histories:
-            slots = (self.values >= 0).nonzero().squeeze(1)
-            self._keep(slots, self.keys[slots])
-
-
-class _State:
-    """What follows from the buffers, and what tells whether it still does."""
-
-    __slots__ = ("backend", "histories", "restoring", "seen", "version")
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.seen: int | None = None  # the stamp of the buffers that the backend was made of
-        self.restoring = False  # whether the search's own state is of these buffers
-        self.backend: Any = None
-        self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
-
-
-def _stamp(buffers: Any) -> int:
-    extension = backend.extension()
-    if extension is not None:
-        return extension.stamp(buffers, WATCHED)
-    tensors = [buffers[name] for name in WATCHED]
-    return hash(tuple((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors))
-
-
-def _search(search: str | Search, target_recall: float | None, key_size: int, capacity: int) -> Search:
-    """The search that `Memory` was given, or the one of this name."""
-    if isinstance(search, str):
-        if search not in SEARCHES:
-            raise ValueError(f"Memory got search={search!r}; expected one of {sorted(SEARCHES)} or a rarecall.Search.")
-        if target_recall is not None and search == "exact":
-            raise ValueError(
-                f'Memory got target_recall={target_recall} with search="exact"; expected "lsh" or "auto" with it.'
-            )
-        settings = {} if target_recall is None else {"target_recall": target_recall}
-        return SEARCHES[search](key_size, capacity, **settings)
-    if not isinstance(search, Search):
-        raise TypeError(
-            f"Memory got search of type {type(search).__name__}; expected one of {sorted(SEARCHES)} or a rarecall.Search."
-        )
-    if target_recall is not None:
-        raise ValueError(
-            f"Memory got target_recall={target_recall} with an already constructed search; give it to the search."
-        )
-    return search

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 
-    Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0. Its tensors are made
-    when they are first asked for; a recall whose tensors were edited is refused by `Memory.loss` and `Memory.update`.
+    Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0. Its tensors are
+    made when they are first asked for, as copies: `Memory.loss` and `Memory.update` work on what was found, and refuse
+    a recall whose tensors were edited.
 
     Attributes:
         shape: of the queries, (..., key_size).
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
-    __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version", "__weakref__")
+    __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version")
 
     def __init__(
         self,
@@ -106,9 +107,11 @@ class Recall:
         if self.history is not None and name in _DIFFERENTIABLE:
             with torch.enable_grad():  # as it was when the memory was asked
                 tensors = Neighbours.apply(self.asked, self.backend, self.history)
-                self._made |= {each: self._shaped(tensor) for each, tensor in zip(_DIFFERENTIABLE, tensors, strict=True)}
+                self._made |= {
+                    each: self._shaped(tensor) for each, tensor in zip(_DIFFERENTIABLE, tensors, strict=True)
+                }
         else:
-            self._made[name] = self._shaped(getattr(self.found, name))
+            self._made[name] = self._shaped(getattr(self.found, name).clone())
         return self._made[name]
 
     def _shaped(self, tensor: Tensor) -> Tensor:
@@ -119,9 +122,10 @@ class Recall:
         return f"Recall({fields})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies and pickles have the same tensors, without gradient. A copied memory refuses them all: it begins anew.
+        # Copies and pickles have the same tensors, without gradient, of a copy of the memory.
         tensors = {name: getattr(self.found, name) for name in (*_FIELDS, "inverse_lengths")}
-        return _restored, (self.memory, tensors, self.shape, self.exclude)
+        up_to_date = self.version == self.memory.version and not self.edited
+        return _restored, (self.memory, tensors, self.shape, self.exclude, up_to_date)
 
     @staticmethod
     def stack(recalls: Sequence[Recall], dim: int = 1) -> Recall:
@@ -174,10 +178,13 @@ class Recall:
         return Recall(first.memory, first.version, backend, found, asked, shape, exclude, history)
 
 
-def _restored(memory: Memory, tensors: dict[str, Tensor], shape: torch.Size, exclude: Tensor | None) -> Recall:
+def _restored(
+    memory: Memory, tensors: dict[str, Tensor], shape: torch.Size, exclude: Tensor | None, up_to_date: bool
+) -> Recall:
     backend = memory.backend
     found = backend.found(tensors, None if exclude is None else exclude.reshape(-1))
-    return Recall(memory, -1, backend, found, tensors["query"], shape, exclude, None)
+    version = memory.version if up_to_date else -1
+    return Recall(memory, version, backend, found, tensors["query"], shape, exclude, None)
 
 
 _FIELDS = ("query", "slots", "similarities", "values", "weights")

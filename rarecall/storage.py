@@ -73,8 +73,8 @@ def _check(path: Path, metadata: dict[str, str], kind: str) -> None:
         raise ValueError(f"{path} has the format {found!r}; expected 'rarecall.{kind}', as rarecall writes it.")
     if version != str(VERSION):
         raise ValueError(
-            f"{path} has version {version!r} of the format; this rarecall reads version {VERSION}. Install the rarecall "
-            "that wrote it, or write it again."
+            f"{path} has version {version!r} of the format; this rarecall reads version {VERSION}. Install the "
+            "rarecall that wrote it, or write it again."
         )
 
 
@@ -84,7 +84,7 @@ def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -87,12 +87,12 @@ class TestRecall:
             gradients.append(query.grad)
         assert torch.equal(*gradients)
 
-    def test_of_equally_similar_slots_the_lowest_comes_first(self) -> None:
+    def test_of_equally_similar_slots_the_newest_comes_first(self) -> None:
         memory = Memory(key_size=37, capacity=500, k=300)
         key = unit(37)
         recall = memory(key.expand(300, 37))
         memory.update(recall, torch.arange(300))  # one update: 300 misses, 300 slots
-        assert memory(key).slots.tolist() == list(range(300))
+        assert memory(key).slots.tolist() == list(range(299, -1, -1))  # equally new: the highest first
 
     def test_excluded_sources_are_never_neighbours(self, memory) -> None:
         teach(memory, torch.eye(4), ids(5, 6, 7, 8), source=ids(10, 10, 11, -1))
@@ -298,7 +298,7 @@ class TestUpdate:
         for queries in torch.randn(1000, 1000, 8):
             for query in queries:
                 memory.update(memory(query), torch.randint(5, ()))
-        assert memory.clock.now == 1_000_000
+        assert memory.now == 1_000_000
         assert (memory.keys.double().norm(dim=1) - 1).abs().max() < 1e-5
 
 
@@ -341,7 +341,7 @@ class TestForget:
         assert len(memory) == 0
         assert memory(torch.eye(4)[0]).value == -1
         state = snapshot(memory)
-        for name in ("keys", "values", "sources", "clock.now", "clock.touched"):
+        for name in ("keys", "values", "sources", "counts", "times", "now"):
             assert torch.equal(state[name], fresh[name])
 
     def test_a_memory_that_was_reset_goes_on_as_a_new_one(self) -> None:
@@ -415,7 +415,7 @@ class TestErrors:
 
     def test_more_misses_than_slots(self, memory) -> None:
         recall = memory(unit(9, 4))
-        with pytest.raises(ValueError, match=r"9 queries that need a slot.*8 slots"):
+        with pytest.raises(ValueError, match=r"9 examples that need a slot.*8 slots"):
             memory.update(recall, torch.full((9,), 99))
 
     def test_forget(self, memory) -> None:
@@ -445,7 +445,7 @@ def test_a_recall_made_before_the_last_change_is_refused(change) -> None:
     }[change]()
     before = snapshot(memory)
     for method in (memory.loss, memory.update):
-        with pytest.raises(ValueError, match=r"1 change\(s\) of the memory ago.*Ask again"):
+        with pytest.raises(ValueError, match=r"out of date.*Ask again"):
             method(recall, ids(1, 2))
     assert_same(before, snapshot(memory))
 

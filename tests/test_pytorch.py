@@ -291,13 +291,13 @@ def convert_often(search: str) -> None:
         assert memory.keys.dtype == torch.float32
         assert torch.equal(memory.keys[:9000], keys[:9000])
         teach(memory, unit(100, 16), torch.arange(100))
-        check_found(memory, share=0.95 if search == "auto" else 1.0)
+        check_found(memory, share=1.0 if search == "exact" else 0.95)
         keys = memory.keys.clone()
     memory.double()
     teach(memory, unit(100, 16), torch.arange(100))
     memory.float()
     teach(memory, unit(100, 16), torch.arange(100))
-    check_found(memory, share=0.95 if search == "auto" else 1.0)
+    check_found(memory, share=1.0 if search == "exact" else 0.95)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -315,7 +315,7 @@ def load_the_search_alone(search: str) -> None:
             memory.search.load_state_dict(state)
         for _ in range(3):
             teach(memory, unit(100, 16), torch.arange(100))
-            check_found(memory, share=0.95 if search == "auto" else 1.0)
+            check_found(memory, share=1.0 if search == "exact" else 0.95)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from rarecall import ExactSearch, LSHSearch, Memory
+from rarecall import ExactSearch, LSHSearch, Memory, storage
 from tests.helpers import assert_same, ids, snapshot, teach, train, unit
 
 
@@ -47,7 +47,7 @@ def test_the_file_is_safetensors_with_a_version_and_the_settings(memory, tmp_pat
     with safetensors.safe_open(tmp_path / "memory.safetensors", framework="pt") as file:
         header = file.metadata()
     assert header["format"] == "rarecall.memory"
-    assert header["version"] == "1"
+    assert header["version"] == "2"
     settings = json.loads(header["settings"])
     assert settings["capacity"] == 200
     assert settings["margin"] == 0.2
@@ -144,10 +144,10 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"version": "2"}, "version 2 of the format; this rarecall reads up to 1. Install a newer"),
-            ({"version": "new"}, "version 'new'; expected a whole number"),
-            ({"settings": '{"key_size": 4}'}, "settings that this version"),
-            ({"settings": "nonsense"}, "settings that this version"),
+            ({"version": "3"}, "version '3' of the format; this rarecall reads version 2. Install"),
+            ({"version": "new"}, "version 'new' of the format"),
+            ({"settings": '{"key_size": 4}'}, "checksum is wrong"),
+            ({"checksum": "0"}, "checksum is wrong"),
         ],
     )
     def test_another_header(self, memory, tmp_path, change, message) -> None:
@@ -159,14 +159,21 @@ class TestErrors:
         with pytest.raises(ValueError, match=message.replace(".", r"\.")):
             Memory.load(path)
 
-    @pytest.mark.parametrize("name", ["keys", "values", "clock.touched"])
+    @pytest.mark.parametrize("settings", ['{"key_size": 4}', "nonsense", "[]", '{"search": 1, "search_settings": 2}'])
+    def test_other_settings(self, memory, tmp_path, settings) -> None:
+        path = tmp_path / "memory.safetensors"
+        memory.save(path)
+        tensors, header = storage.read(path, kind="memory")
+        storage.write(path, tensors, kind="memory", header=header | {"settings": settings})
+        with pytest.raises(ValueError, match="settings that this version"):
+            Memory.load(path)
+
+    @pytest.mark.parametrize("name", ["keys", "values", "times"])
     def test_tensors_that_do_not_fit_the_settings(self, memory, tmp_path, name) -> None:
         path = tmp_path / "memory.safetensors"
         memory.save(path)
-        with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata()
-        tensors = safetensors.torch.load_file(path)
+        tensors, header = storage.read(path, kind="memory")
         for damaged in (tensors | {name: torch.zeros(300, 3)}, {k: t for k, t in tensors.items() if k != name}):
-            safetensors.torch.save_file(damaged, path, metadata=header)
+            storage.write(path, damaged, kind="memory", header=header)
             with pytest.raises(ValueError, match="does not hold the tensors that its settings announce"):
                 Memory.load(path)

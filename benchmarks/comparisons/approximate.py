@@ -12,33 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import workloads
-from benchmarks.peers import PEERS, Array, Peer, Setting, grid
+from benchmarks import versions, workloads
+from benchmarks.peers import PEERS, Array, Peer, Setting, grid, installed
 from benchmarks.settings import SETTING, Settings
-from benchmarks.stream import (
-    JUDGED,
-    SETTLING,
-    TURNS,
-    WANTED,
-    WARMUP,
-    TimedSearch,
-    judge,
-    nearest,
-    recalls,
-    steady,
-    steps_of,
-    turn,
-    warm,
-)
+from benchmarks.stream import JUDGED, SETTLING, STEP, TURNS, WANTED, WARMUP, nearest, recalls, settle, steps_of, turn
 from benchmarks.timing import Stopwatch
-from rarecall import Memory
-from rarecall.search import AutoSearch
-from rarecall.search.lists import Lists
 
 TITLE = 'search="auto": times as fast as the best peer at the same recall@1'
 COLUMNS = SETTING | {
     "best": "best peer",
-    "search_step": "search + its update",
     "recall_update": "recall + update",
     "step": "recall + loss + update",
     "recall@1": "recall@1",
@@ -55,6 +37,7 @@ FINALISTS = 3
 # A setting of a peer is given up where its search takes so many times as long as that of another that found enough.
 HOPELESS = 3
 DRAWN = 1000  # queries that tell the recall of a point in the plots
+TARGETS = (0.5, 0.8, 0.99, WANTED)  # recalls that are asked of ours for the plots; that of the last is compared
 
 
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
@@ -63,34 +46,35 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         counts = {batch: steps_of(settings.steps, batch) for batch in settings.batches}
         many = JUDGED + SETTLING + sum(batch * count * TURNS for batch, count in counts.items())
         load = workloads.make(name, size, key_size, many, settings.seed)
-        judged, near = load.queries[:JUDGED], nearest(load.keys, load.queries[:JUDGED], k)
-        search = TimedSearch(key_size, size, recall=WANTED)
-        memory = steady(load, k, search)
-        ours = judge(memory, judged, near)
+        memory, curve = _ours(load, k)
+        keys, judged = memory.keys.numpy().copy(), load.queries[:JUDGED]
+        near = nearest(memory.keys, judged, k)
+        ours = recalls(memory(judged).slots, near)
         # The same recall, but for what so few queries cannot tell.
         wanted = max(ours[0] - (ours[0] * (1 - ours[0]) / JUDGED) ** 0.5, WANTED)
         tuned: list[Tuned] = []
         tried = []
-        for peer in PEERS:
+        for peer in installed():
             if peer == "faiss IVF" or size <= GRAPHS_UP_TO:
-                of_peer, settings_tried = _tune(peer, load.keys.numpy(), k, settings, judged.numpy(), near, wanted)
+                of_peer, settings_tried = _tune(peer, keys, k, settings, judged.numpy(), near, wanted)
                 tuned += of_peer
                 tried += settings_tried
+        drawn = _drawn(tuned, settings.batches[len(settings.batches) // 2])
         curves = [
             {"search": name, **point}
-            for name, index in {
-                **_drawn(tuned, settings.batches[len(settings.batches) // 2]),
-                "auto": Ours(memory),
-            }.items()
-            for point in _curve(index, load.keys.numpy(), judged[:DRAWN].numpy(), near[:DRAWN])
+            for name, peer in drawn.items()
+            for point in _curve(peer, keys, judged[:DRAWN].numpy(), near[:DRAWN])
         ]
+        curves += [{"search": "auto", **point} for point in curve]
         finalists = {batch: _fastest(tuned, batch) for batch in counts}
         del tuned
-        warmed = warm(load, memory, search)
+        # A turn that is not timed: what was built meanwhile has taken the caches, and on some virtual machines the
+        # tables in which pages are found.
+        warmed = turn(memory, judged, load.targets[:JUDGED], 128, Stopwatch())
         for finalist in {id(each.peer): each.peer for best in finalists.values() for each in best}.values():
-            for query, moved, keys in warmed:
+            for query, moved, to in warmed:
                 finalist.search(query)
-                finalist.update(moved, keys)
+                finalist.update(moved, to)
         begin = JUDGED + SETTLING
         for batch, steps in counts.items():
             for each in finalists[batch]:
@@ -98,21 +82,17 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                 each.peer.search(judged.numpy())
             memory(judged)
             watch = Stopwatch(warmup=WARMUP)
-            for number in range(TURNS):
-                # Every second turn also times the parts of our step.
-                search.watch = watch if number % 2 else None
-                changes = []
-                for change in turn(load, memory, search, range(begin, begin + steps * batch, batch), watch):
-                    changes.append(change)
-                    progress.update()
+            for _ in range(TURNS):
+                rows = slice(begin, begin + steps * batch)
+                changes = turn(memory, load.queries[rows], load.targets[rows], batch, watch)
                 begin += steps * batch
                 for place, each in enumerate(finalists[batch]):
-                    for query, moved, keys in changes:
+                    for query, moved, to in changes:
                         with watch.time(f"search {place}"):
                             each.peer.search(query)
                         with watch.time(f"update {place}"):
-                            each.peer.update(moved, keys)
-            search.watch = None
+                            each.peer.update(moved, to)
+                progress.update(steps)
             of_peers = [(f"search {place}", f"update {place}") for place in range(len(finalists[batch]))]
             times = [watch.milliseconds(*names) for names in of_peers]
             place = times.index(min(times))
@@ -124,26 +104,39 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                 "k": k,
                 "batch": batch,
                 "best": best["peer"],
-                "search_step": watch.ratio(both, ("search", "changed")),
                 "recall_update": watch.ratio(both, ("recall", "update")),
-                "step": watch.ratio(both, ("recall", "loss", "update")),
+                "step": watch.ratio(both, STEP),
                 "recall@1": ours[0],
                 "recall@k": ours[1],
                 "peer recall@1": best["recall@1"],
                 "peer recall@k": best["recall@k"],
-                "step_ms": watch.milliseconds("recall", "loss", "update"),
-                "search_ms": watch.milliseconds("search"),
-                "changed_ms": watch.milliseconds("changed"),
+                "step_ms": watch.milliseconds(*STEP),
                 "peer_ms": times[place],
                 "chosen": best,
                 "finalists": [
                     each.setting | {"timed_ms": ms} for each, ms in zip(finalists[batch], times, strict=True)
                 ],
-                "probes": search.probes,
+                "lists": versions.lists_read(memory) or "all",
                 "wanted": wanted,
                 "tuning": tried,
                 "curves": curves,
             }
+
+
+def _ours(load: workloads.Workload, k: int) -> tuple[Any, list[dict[str, Any]]]:
+    """The memory, and for the plots: recall and the time of a step of 16 where other recalls are asked for."""
+    points = []
+    for target in TARGETS:
+        memory = load.memory(k, 16, "auto", target)
+        settle(memory, load.queries[JUDGED:], load.targets[JUDGED:])
+        judged = load.queries[:DRAWN]
+        first, all_k = recalls(memory(judged).slots, nearest(memory.keys, judged, k))
+        watch = Stopwatch(warmup=WARMUP)
+        turn(memory, load.queries[:JUDGED][-320:], load.targets[:JUDGED][-320:], 16, watch)
+        points.append(
+            {"effort": target, "recall@1": first, "recall@k": all_k, "ms": watch.milliseconds("recall", "update")}
+        )
+    return memory, points
 
 
 class Tuned(NamedTuple):
@@ -197,33 +190,6 @@ def _tune(
         among = [_fastest(tuned, batch) for batch in settings.batches]
         tuned = [each for each in tuned if any(each is one for best in among for one in best)]
     return tuned, tried
-
-
-class Ours:
-    """The lists of a memory with search="auto", as a peer: only its search and what follows a change."""
-
-    efforts = (1, 8, 16, 32, 64, 128, 256)  # lists
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-
-    def set(self, effort: int) -> None:
-        self.probes = effort
-
-    @property
-    def lists(self) -> Lists:
-        search = self.memory.search
-        if not isinstance(search, AutoSearch) or search._lists is None:
-            raise TypeError(f"Got a memory that searches by {type(search).__name__}; expected AutoSearch with lists.")
-        return search._lists
-
-    def search(self, query: Array) -> Array:
-        return self.lists.recall(torch.from_numpy(query), self.memory.k, None, 1.0, self.probes).slots.numpy()
-
-    def update(self, slots: Array, keys: Array) -> None:
-        chosen = torch.from_numpy(slots)
-        self.memory.keys[chosen] = torch.from_numpy(keys)
-        self.lists.change(chosen)
 
 
 def _curve(peer: Peer, keys: Array, judged: Array, near: Tensor) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Exact recall and the whole exact step against `faiss.IndexFlatIP`; the extension against torch; the step's shares."""
+"""Exact recall and the whole exact step against `faiss.IndexFlatIP`, and recall against a product and topk in torch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Any
 import faiss
 import torch
 
-from benchmarks import workloads
+from benchmarks import versions, workloads
 from benchmarks.settings import SETTING, Settings
+from benchmarks.stream import STEP
 from benchmarks.timing import Stopwatch
-from rarecall import ExactSearch
 
 TITLE = "Exact search: times as fast as faiss.IndexFlatIP"
 COLUMNS = SETTING | {
-    "search": "search",
     "recall": "memory(query)",
     "step": "whole step",
-    "torch": "search: extension against torch",
+    "torch": "memory(query) against torch",
     "share": "loss + update, share of the step",
     "faiss_ms": "faiss, ms",
     "step_ms": "whole step, ms",
@@ -36,9 +35,6 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
         for k, batch in product(settings.ks, settings.batches):
             load = workloads.make(name, size, key_size, batch * (settings.steps + 2), settings.seed)
             memory = load.memory(k, batch)
-            search = memory.search
-            if not isinstance(search, ExactSearch):
-                raise TypeError(f"Got a memory that searches by {type(search).__name__}; expected ExactSearch.")
             index = faiss.IndexFlatIP(key_size)
             index.add(load.keys.numpy())
             storage = faiss.rev_swig_ptr(index.get_xb(), size * key_size).reshape(size, key_size)
@@ -47,35 +43,31 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                 query, target = load.step(number, batch)
                 with watch.time("faiss search"):
                     theirs = index.search(query.numpy(), k)[0]
-                with watch.time("search"), torch.no_grad():
-                    search(memory, query, k, None)
                 with watch.time("recall"):
                     recall = memory(query)
                 with watch.time("loss"):
                     memory.loss(recall, target)
-                with watch.time("torch"), torch.no_grad():
-                    search._multiply(memory, query, k, None)
+                with watch.time("torch"):
+                    torch.topk(query @ memory.keys.T, k)
                 torch.testing.assert_close(recall.similarities, torch.from_numpy(theirs), atol=1e-5, rtol=0)
                 with watch.time("update"):
                     memory.update(recall, target)
-                slots = (memory.clock.touched == memory.clock.now).nonzero().squeeze(1)
+                slots = (versions.last_touched(memory) == versions.updates(memory)).nonzero().squeeze(1)
                 with watch.time("faiss update"):
                     storage[slots.numpy()] = memory.keys[slots].numpy()
                 progress.update()
-            step = ("recall", "loss", "update")
             yield {
                 "workload": name,
                 "size": size,
                 "key_size": key_size,
                 "k": k,
                 "batch": batch,
-                "search": watch.ratio("faiss search", "search"),
                 "recall": watch.ratio("faiss search", "recall"),
-                "step": watch.ratio(("faiss search", "faiss update"), step),
-                "torch": watch.ratio("torch", "search"),
-                "share": watch.ratio(("loss", "update"), step),
+                "step": watch.ratio(("faiss search", "faiss update"), STEP),
+                "torch": watch.ratio("torch", "recall"),
+                "share": watch.ratio(("loss", "update"), STEP),
                 "faiss_ms": watch.milliseconds("faiss search"),
-                "step_ms": watch.milliseconds(*step),
+                "step_ms": watch.milliseconds(*STEP),
             }
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from benchmarks import workloads
 from benchmarks.settings import SETTING, Settings
+from benchmarks.stream import STEP, recalls, step
 from benchmarks.timing import Stopwatch
-from rarecall import Memory
-from rarecall.newest import chained
 
 TITLE = "LSH: times as fast as exact search, and its recall"
 COLUMNS = SETTING | {
@@ -19,65 +18,39 @@ COLUMNS = SETTING | {
     "recall@1": "recall@1",
     "recall@k": "recall@k",
 }
+JUDGED = 512  # queries that tell the recall
 
 
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
-    """One row for each workload, size, key size, k and batch: both memories get the same queries and updates."""
+    """One row for each workload, size, key size, k and batch: both memories get the same queries and targets."""
     for name, size, key_size in product(settings.workloads, settings.sizes, settings.key_sizes):
         for k, batch in product(settings.ks, settings.batches):
-            load = workloads.make(name, size, key_size, batch * (settings.steps + 2), settings.seed)
-            exact, lsh = load.memory(k, batch), load.memory(k, batch, search="lsh")
-            watch = Stopwatch(warmup=2)
-            first, found, asked = 0, 0, 0
+            load = workloads.make(name, size, key_size, max(JUDGED, batch * (settings.steps + 2)), settings.seed)
+            memories = {method: load.memory(k, batch, method) for method in ("exact", "lsh")}
+            # While both hold the same keys.
+            found = {method: memory(load.queries[:JUDGED]).slots for method, memory in memories.items()}
+            first, all_k = recalls(found["lsh"], found["exact"])
+            watches = {method: Stopwatch(warmup=2) for method in memories}
             for number in range(settings.steps + 2):
-                query, target = load.step(number, batch)
-                recalls = []
-                for method, memory in (("exact", exact), ("lsh", lsh)):
-                    with watch.time(f"{method} recall"):
-                        recalls.append(memory(query))
-                    with watch.time(f"{method} loss"):
-                        memory.loss(recalls[-1], target)
-                for truth, guess in zip(recalls[0].slots, recalls[1].slots, strict=True):
-                    near = set(truth.tolist())
-                    first += int(truth[0] == guess[0])
-                    found += len(near & set(guess.tolist()))
-                    asked += 1
-                # Both take the exact recall's update, so that they stay equal.
-                with watch.time("exact update"):
-                    exact.update(recalls[0], target)
-                with watch.time("lsh update"):
-                    lsh.update(recalls[1], target)
-                _copy(exact, lsh)
+                for method, memory in memories.items():
+                    step(memory, *load.step(number, batch), watches[method])
                 progress.update()
+            times = {
+                parts: {method: watch.milliseconds(*parts) for method, watch in watches.items()}
+                for parts in (STEP[:1], STEP)
+            }
             yield {
                 "workload": name,
                 "size": size,
                 "key_size": key_size,
                 "k": k,
                 "batch": batch,
-                "search": watch.ratio("exact recall", "lsh recall"),
-                "step": watch.ratio(
-                    *(tuple(f"{m} {p}" for p in ("recall", "loss", "update")) for m in ("exact", "lsh"))
-                ),
-                "recall@1": first / asked,
-                "recall@k": found / asked / k,
-                "step_ms": watch.milliseconds("lsh recall", "lsh loss", "lsh update"),
+                "search": times[STEP[:1]]["exact"] / times[STEP[:1]]["lsh"],
+                "step": times[STEP]["exact"] / times[STEP]["lsh"],
+                "recall@1": first,
+                "recall@k": all_k,
+                "step_ms": times[STEP]["lsh"],
             }
-
-
-def _copy(source: Memory, target: Memory) -> None:
-    """Makes the second memory equal to the first, as LSH missed some neighbours and wrote other slots."""
-    differs = (source.keys != target.keys).any(1) | (source.values != target.values)
-    slots = differs.nonzero().squeeze(1)
-    target.keys[slots], target.values[slots], target.sources[slots] = (
-        source.keys[slots],
-        source.values[slots],
-        source.sources[slots],
-    )
-    target.clock.touched.copy_(source.clock.touched)
-    target.clock.rebuild()
-    target.search.changed(target, slots)
-    chained(target)  # an edit by hand makes chains anew, which is not part of a step
 
 
 def steps(settings: Settings) -> int:

@@ -8,31 +8,17 @@ from typing import Any
 
 import torch
 
-from benchmarks import workloads
+from benchmarks import versions, workloads
 from benchmarks.settings import SETTING, Settings
-from benchmarks.stream import (
-    JUDGED,
-    SETTLING,
-    TURNS,
-    WANTED,
-    WARMUP,
-    TimedSearch,
-    judge,
-    nearest,
-    steady,
-    steps_of,
-    turn,
-    warm,
-)
+from benchmarks.stream import JUDGED, SETTLING, STEP, TURNS, WARMUP, nearest, recalls, settle, step, steps_of
 from benchmarks.timing import Stopwatch
 
 TITLE = 'search="auto": time in a memory over the time in one of 500,000 keys'
 COLUMNS = SETTING | {
     "step": "recall + loss + update",
-    "search_step": "search + its update",
     "recall@1": "recall@1",
     "recall@k": "recall@k",
-    "probes": "lists looked for",
+    "lists": "lists read",
     "step_ms": "whole step, ms",
 }
 MIDDLE = 500_000
@@ -45,32 +31,30 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
     for name, key_size, k in product(settings.workloads, settings.key_sizes, settings.ks):
         counts = {batch: steps_of(settings.steps, batch) for batch in settings.batches}
         many = JUDGED + SETTLING + sum(batch * count * TURNS for batch, count in counts.items())
-        memories, recalls = {}, {}
+        memories, shares = {}, {}
         for size in sizes:
             load = workloads.make(name, size, key_size, many, settings.seed)
-            search = TimedSearch(key_size, size, recall=WANTED)
-            memory = steady(load, k, search)
-            judged = load.queries[:JUDGED]
-            recalls[size] = judge(memory, judged, nearest(load.keys, judged, k))
+            memory = load.memory(k, 16, "auto")
             load.keys = torch.empty(0, key_size)  # the memory has its own
-            memories[size] = load, memory, search
-        for load, memory, search in memories.values():
-            warm(load, memory, search)
+            settle(memory, load.queries[JUDGED:], load.targets[JUDGED:])
+            judged = load.queries[:JUDGED]
+            shares[size] = recalls(memory(judged).slots, nearest(memory.keys, judged, k))
+            memories[size] = load, memory
+        for load, memory in memories.values():  # what was built meanwhile has taken the caches
+            for query, target in zip(load.queries[:JUDGED].split(128), load.targets[:JUDGED].split(128), strict=True):
+                step(memory, query, target, Stopwatch())
         begin = JUDGED + SETTLING
         for batch, steps in counts.items():
             watches = {size: Stopwatch(warmup=WARMUP) for size in sizes}
-            for number in range(TURNS):
-                for size, (load, memory, search) in memories.items():
-                    search.watch = watches[size] if number % 2 else None
-                    for _ in turn(load, memory, search, range(begin, begin + steps * batch, batch), watches[size]):
+            for _ in range(TURNS):
+                for size, (load, memory) in memories.items():
+                    for first in range(begin, begin + steps * batch, batch):
+                        rows = slice(first, first + batch)
+                        step(memory, load.queries[rows], load.targets[rows], watches[size])
                         progress.update()
-                    search.watch = None
                 begin += steps * batch
-            for size, (_, _, search) in memories.items():
-                whole, searching = (
-                    {size: watches[size].milliseconds(*parts) for size in (size, MIDDLE)}
-                    for parts in (("recall", "loss", "update"), ("search", "changed"))
-                )
+            whole = {size: watch.milliseconds(*STEP) for size, watch in watches.items()}
+            for size, (_, memory) in memories.items():
                 yield {
                     "workload": name,
                     "size": size,
@@ -78,13 +62,10 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
                     "k": k,
                     "batch": batch,
                     "step": whole[size] / whole[MIDDLE],
-                    "search_step": searching[size] / searching[MIDDLE],
-                    "recall@1": recalls[size][0],
-                    "recall@k": recalls[size][1],
-                    "probes": search.probes,
+                    "recall@1": shares[size][0],
+                    "recall@k": shares[size][1],
+                    "lists": versions.lists_read(memory) or "all",
                     "step_ms": whole[size],
-                    "search_ms": watches[size].milliseconds("search"),
-                    "changed_ms": watches[size].milliseconds("changed"),
                 }
 
 

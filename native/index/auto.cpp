@@ -5,7 +5,8 @@
 
 namespace {
 
-constexpr int64_t MOST_SLOTS = int64_t{1} << 29;  // so that places, of which there are less than 4 per slot, fit into 32 bits
+constexpr int64_t MOST_SLOTS =
+    int64_t{1} << 29;  // so that places, of which there are less than 4 per slot, fit into 32 bits
 
 }  // namespace
 
@@ -20,14 +21,17 @@ void AutoIndex::find(const Slots &memory, const Queries &queries, float inverse_
                      const Neighbours &neighbours) const {
     if (reads) return lists->find(memory, queries, inverse_temperature, threads, hints, neighbours);
     exact.find(memory, queries, inverse_temperature, threads, nullptr, neighbours);
-    if (hints) std::fill_n(hints, queries.n * this->hints(), -1);
+    for (int64_t i = 0; hints && lists && i < queries.n; i++) {
+        std::fill_n(hints + Lists::HINTS * i, Lists::HINTS, -1);
+        hints[Lists::HINTS * i + 2] = static_cast<int32_t>(std::min<int64_t>(neighbours.k, INT32_MAX));
+    }
 }
 
 void AutoIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *asked, int threads) {
     if (lists) {
         const int32_t *const hints = asked ? asked->hints : nullptr;
-        if (asked && lists->size() > small) lists->learn(memory, asked->queries, target_recall, threads);
-        lists->change(memory, slots, n, hints, hints ? asked->queries.n * Lists::HINTS : 0, threads);
+        if (asked && lists->size() > small) lists->learn(memory, asked->queries, hints, target_recall);
+        lists->change(memory, slots, n, hints, hints ? asked->queries.n : 0, threads);
     }
     const bool will_read = should_read();
     if (will_read && !reads) exact.release();

@@ -9,14 +9,14 @@
 #include "lists.h"
 
 // Exact up to `small` keys, and where more than half of the lists would have to be read to find the nearest key with a
-// probability of target_recall; how many that is, is learned from the queries of updates. Which of the two a query uses changes
-// in `change` and `rebuild` alone.
+// probability of target_recall; how many that is, is learned from the queries of updates. Which of the two a query uses
+// changes in `change` and `rebuild` alone.
 //
 // Where `change` or `rebuild` throws (only when memory runs out), the index is to be made again by rebuild_anew.
 class AutoIndex : public Index {
   public:
-    static constexpr int64_t SMALL = 8192;     // keys: up to so many, reading all of them is as fast
-    static constexpr int64_t MANY = 1 << 20;   // keys, from which on lists are shorter and found by regions, see lists.h
+    static constexpr int64_t SMALL = 8192;    // keys: up to so many, reading all of them is as fast
+    static constexpr int64_t MANY = 1 << 20;  // keys, from which on lists are shorter and found by regions, see lists.h
 
     AutoIndex(int64_t key_size, int64_t capacity, double target_recall, int64_t small = SMALL, int64_t many = MANY);
 
@@ -35,7 +35,8 @@ class AutoIndex : public Index {
 
     ListsState export_state() const { return lists ? lists->export_state() : ListsState(); }
 
-    // Takes over a state; `rebuild` must follow. Throws std::invalid_argument, and changes nothing, where it cannot be right.
+    // Takes over a state; `rebuild` must follow. Throws std::invalid_argument, and changes nothing, where it cannot be
+    // right.
     void restore(const ListsState &);
 
     bool reads_lists() const { return reads; }
@@ -44,10 +45,11 @@ class AutoIndex : public Index {
   private:
     const int64_t capacity, small;
     const double target_recall;
-    ExactIndex exact;            // its copy of the keys is given up while lists are read
-    std::optional<Lists> lists;  // kept up to date also while they are not read; none where there is no room for more than `small` keys
+    ExactIndex exact;  // its copy of the keys is given up while lists are read
+    std::optional<Lists>
+        lists;  // kept up to date also while they are not read; none where there is no room for more than `small` keys
     bool reads = false;
 
-    bool should_read() const { return lists && lists->size() > small && lists->lists_to_read() != Lists::ALL; }
+    bool should_read() const { return lists && lists->size() > small && lists->learned().reach != ALL; }
     void rebuild(const Slots &, bool keep_places, int threads);
 };

@@ -6,33 +6,38 @@
 
 namespace {
 
-// Centroids compared by int8 codes after the scan of sign codes: 4 for each list wanted, at least SHORTLIST and 1 / SHORTLIST_SHARE
-// of all. More cost time and lose fewer of the nearest lists.
-constexpr int64_t SHORTLIST = 128, SHORTLIST_SHARE = 1024;
 // Where centroids are scanned by half of their sign codes first: the blocks of WHOLE times the shortlist are scanned again, whole.
 constexpr int64_t WHOLE = 2;
-// Of many keys, a query with an nprobe up to FEW scans the regions of 1 / FEW_SHARE of all lists, and of more in proportion.
-constexpr int64_t FEW = 32, FEW_SHARE = 32;
-constexpr int64_t SAMPLE = 64, HALF_SAMPLE = 128;  // groups from which distances are estimated: by half codes fewer are wanted
-constexpr int64_t AHEAD = 8;                       // groups of sign codes that are prefetched
-
-int64_t shortlist(const ListStore &store, int64_t count) {
-    return std::max({4 * count, SHORTLIST, store.n_lists / SHORTLIST_SHARE});
-}
+// Of many keys, the regions of 1 / REGION_SHARE of all lists are scanned at level 0.
+constexpr int64_t REGION_SHARE = 32;
+// Groups from which distances are estimated: more by half codes, of which fewer are wanted.
+constexpr int64_t SAMPLE = 64, HALF_SAMPLE = 128;
+constexpr int64_t AHEAD = 8;  // groups of sign codes that are prefetched
 
 }  // namespace
 
-void Probe::scan_centroids(const ListStore &store, Probe *probes, int n, int64_t count, int64_t nprobe) {
+int64_t Probe::shortlist(const ListStore &store, int level) {
+    // Centroids compared by int8 codes at level 0, or a share of all. More cost time and lose fewer of the nearest lists.
+    constexpr int64_t LEAST = 128, SHARE = 1024;
+    return std::max<int64_t>(LEAST, store.n_lists / SHARE) << 2 * level;
+}
+
+void Probe::scan_centroids(const ListStore &store, Probe *probes, int n, int level) {
     for (int i = 0; i < n; i++) probes[i].table.set(store.size, probes[i].code);
-    const int64_t lists = store.n_lists, least = shortlist(store, count);
-    const int64_t in_regions = std::max(least, lists * std::max(nprobe, FEW) / (FEW * FEW_SHARE));
+    scan(store, probes, n, level);
+    for (int i = 0; i < n; i++) probes[i].pick_centroids(store, shortlist(store, level));
+}
+
+void Probe::scan(const ListStore &store, Probe *probes, int n, int level) {
+    const int64_t lists = store.n_lists, least = shortlist(store, level);
+    const int64_t in_regions = std::max(least, (lists << 2 * level) / REGION_SHARE);
+    for (int i = 0; i < n; i++) probes[i].level = level;
     if (!store.are_many() || store.centroid_blocks() < 2)
         scan_all(store, probes, n);
     else if (in_regions > lists / 2)
         scan_near_blocks(store, probes, n, WHOLE * least);
     else
         for (int i = 0; i < n; i++) probes[i].scan_regions(store, in_regions);
-    for (int i = 0; i < n; i++) probes[i].pick_centroids(store, count);
 }
 
 void Probe::scan_all(const ListStore &store, Probe *probes, int n) {
@@ -61,7 +66,8 @@ void Probe::scan_near_blocks(const ListStore &store, Probe *probes, int n, int64
         costs[i] = probes[i].table.costs;
         out[i] = probes[i].centroid_distances.data();
     }
-    // A sample of all blocks but the last, which may not be full, tells how near the nearest are by half of their codes.
+    // A sample of all blocks but the last, which may not be full, tells how near the nearest are by half of their
+    // codes.
     const int64_t step = std::max<int64_t>(blocks / HALF_SAMPLE, 1), sampled = (blocks - 2) / step + 1;
     for (int64_t sample = 0; sample < sampled; sample++) {
         uint8_t *here[TILE];
@@ -89,23 +95,24 @@ void Probe::scan_near_blocks(const ListStore &store, Probe *probes, int n, int64
     }
 }
 
-// The regions of the query's largest coordinates, until they hold `count` lists: of coordinates in the same bin of a histogram all
-// regions, so that it does not matter where in a region a list stands.
+// The regions of the query's largest coordinates, until they hold `count` lists: of coordinates in the same bin of a
+// histogram all regions, so that it does not matter where in a region a list stands.
 void Probe::scan_regions(const ListStore &store, int64_t count) {
     const Regions &regions = *store.regions;
     const int limit = near_axes(store, count);
     blocks.clear();
     for (const int32_t axis : places)
         if (axis_distances[axis] <= limit)
-            regions.lists.for_each_block(Regions::side(axis, coordinates[axis]), [&](Block block) { blocks.push_back(block); });
+            regions.lists.for_each_block(Regions::side(axis, coordinates[axis]),
+                                         [&](Block block) { blocks.push_back(block); });
     scan_blocks(store.size, regions.signs, centroid_distances);
     what = Scanned::regions;
     scanned.resize(blocks.size());
     for (size_t i = 0; i < blocks.size(); i++) scanned[i] = blocks[i].block;
 }
 
-// Puts some axes into `places`, and returns the distance up to which they hold `count` lists. First as many axes as would be
-// enough if all regions held the same, since most are far.
+// Puts some axes into `places`, and returns the distance up to which they hold `count` lists. First as many axes as
+// would be enough if all regions held the same, since most are far.
 int Probe::near_axes(const ListStore &store, int64_t count) {
     constexpr int FARTHEST = 255;
     const int32_t most = Regions::coordinates(code, store.width, coordinates);
@@ -125,14 +132,14 @@ int Probe::near_axes(const ListStore &store, int64_t count) {
     }
 }
 
-// Puts the lists whose centroids are compared by int8 codes into `places`, and prefetches these.
+// Puts about `count` lists whose centroids are compared by int8 codes into `places`, and prefetches these.
 void Probe::pick_centroids(const ListStore &store, int64_t count) {
-    const int64_t n = store.n_lists, listed = shortlist(store, count);
+    const int64_t n = store.n_lists;
     places.clear();
-    if (n > 2 * listed) {
+    if (n > 2 * count) {
         const int64_t blocks_scanned = what == Scanned::all ? store.centroid_blocks() : static_cast<int64_t>(scanned.size());
         // Of regions all blocks: what a sample tells would depend on where in them lists stand.
-        pick_nearest(centroid_distances, blocks_scanned, listed, what == Scanned::regions ? blocks_scanned : SAMPLE);
+        pick_nearest(centroid_distances, blocks_scanned, count, what == Scanned::regions ? blocks_scanned : SAMPLE);
         if (what != Scanned::all)
             for (auto &place : places) place = scanned_place(place);
         if (what == Scanned::regions) {
@@ -146,10 +153,17 @@ void Probe::pick_centroids(const ListStore &store, int64_t count) {
         std::iota(places.begin(), places.end(), 0);
     }
     prefetch_places(store.centroids, store.width);
+    for (const int32_t list : places) __builtin_prefetch(&store.spreads[list]);
+}
+
+void Probe::score_picked(const ListStore &store) {
+    score_places(store.centroids, store.width);
+    picked.resize(places.size());
+    for (size_t i = 0; i < places.size(); i++) picked[i] = {similarities[i], places[i]};
 }
 
 void Probe::rank_lists(const ListStore &store, int64_t count) {
-    score_places(store.centroids, store.width);
+    score_picked(store);
     keep_best(count);
     nearest.resize(places.size());
     for (size_t i = 0; i < places.size(); i++) nearest[i] = {similarities[i], places[i]};
@@ -162,4 +176,34 @@ int32_t Probe::nearest_of(const ListStore &store, const std::vector<int32_t> &li
     prefetch_places(store.centroids, store.width);
     score_places(store.centroids, store.width);
     return places[std::max_element(similarities.begin(), similarities.end()) - similarities.begin()];
+}
+
+// Keeps the `count` best of what was scored, and those that fall into the same bin of a histogram as the last of them:
+// so equal keys are kept or dropped together.
+void Probe::keep_best(int64_t count) {
+    constexpr int BINS = 256;
+    const auto n = static_cast<int64_t>(places.size());
+    if (n <= count) return;
+    if (static_cast<int64_t>(room.size()) < n) room.resize(n);
+    int32_t least = INT32_MAX, most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        room[i] = static_cast<int32_t>(similarities[i] * (1 << 24));
+        least = std::min(least, room[i]);
+        most = std::max(most, room[i]);
+    }
+    auto below = [&](int32_t similarity) { return static_cast<uint32_t>(most) - static_cast<uint32_t>(similarity); };
+    int shift = 0;
+    while (below(least) >> shift >= BINS) shift++;
+    int32_t in[BINS] = {};
+    for (int64_t i = 0; i < n; i++) in[below(room[i]) >> shift]++;
+    uint32_t last = 0;
+    for (int64_t so_far = in[0]; so_far < count; so_far += in[++last]) continue;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {  // without branches, which could not be predicted
+        places[kept] = places[i];
+        similarities[kept] = similarities[i];
+        kept += below(room[i]) >> shift <= last;
+    }
+    places.resize(kept);
+    similarities.resize(kept);
 }

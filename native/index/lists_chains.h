@@ -17,9 +17,9 @@ struct Chains {
     Array<int32_t> head, length;
     // Of each block: the next one of its chain (-1 at the end) or of the free blocks; and its chain (-1: free).
     Array<int32_t> next, owner;
-    Array<int32_t> members;                  // of each place, block * BLOCK + row
-    Array<int32_t> places;                   // of each member: its place, or -1
-    int32_t free_block = -1, blocks = 0;     // the first free block or -1; blocks ever used
+    Array<int32_t> members;               // of each place, block * BLOCK + row
+    Array<int32_t> places;                // of each member: its place, or -1
+    int32_t free_block = -1, blocks = 0;  // the first free block or -1; blocks ever used
 
     Chains(int64_t chains, int64_t most_blocks, int64_t most_members)
         : head(chains), length(chains), next(most_blocks), owner(most_blocks), members(most_blocks * BLOCK),
@@ -65,8 +65,8 @@ struct Chains {
         return place;
     }
 
-    // Takes a member out of its chain, whose last member takes its place; returns the place that this one had. What is kept
-    // per place has to be copied from there.
+    // Takes a member out of its chain, whose last member takes its place; returns the place that this one had. What is
+    // kept per place has to be copied from there.
     int32_t remove(int32_t member) {
         const int32_t place = places[member], chain = owner[place / BLOCK], block = head[chain];
         const int32_t row = --length[chain] % BLOCK, last = block * BLOCK + row;

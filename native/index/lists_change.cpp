@@ -8,24 +8,22 @@
 
 namespace {
 
-// Keys. A longer list is split. Shorter lists are of fewer kinds, so that fewer have to be read to find the nearest key, but there
-// are more centroids to compare with. The more lists there are, the more of them happen to be nearer than the right one: so in a
-// memory of many keys they are shorter.
+// Keys. A longer list is split. Shorter lists are of fewer kinds, so that fewer have to be read to find the nearest
+// key, but there are more centroids to compare with. The more lists there are, the more of them happen to be nearer
+// than the right one: so in a memory of many keys they are shorter.
 constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
-// Keys to reassign: one per STEADY that change, and GROWTH / STEADY per key that is new, since centroids move most then. More keep
-// keys in their nearest lists and cost time.
+// Keys to reassign: one per STEADY that change, and GROWTH / STEADY per key that is new, since centroids move most
+// then. More keep keys in their nearest lists and cost time.
 constexpr int STEADY = 8, GROWTH = 16;
 static_assert(Lists::MOST_DUE == 2 * TILE * STEADY);  // two tiles at once, which scan centroids faster
-constexpr int FARTHEST = 4;         // keys of each block that are candidates, the farthest first
-// A key finds its list with the nprobe of a query: of many keys, one that scanned fewer regions would miss its own kind more often,
-// and would itself be missed from then on.
-constexpr int64_t NPROBE = 64;
-constexpr int ROUNDS = 4;              // of 2-means at a split
-constexpr int64_t KEYS_AT_ONCE = 8;    // from which on a second thread pays
-constexpr int64_t MOST_HINTS = 1024;   // lists. Comparing with all centroids by sign codes costs less than with more hints.
+constexpr int FARTHEST = 4;                           // keys of each block that are candidates, the farthest first
+constexpr int ROUNDS = 4;                             // of 2-means at a split
+constexpr int64_t KEYS_AT_ONCE = 8;                   // from which on a second thread pays
+// Queries. Comparing with all centroids by sign codes costs less than with the lists of more.
+constexpr int64_t MOST_HINTS = 512;
 
-// Which keys go into the second list: 2-means, from two keys that are far from the centroid and from each other. No side gets
-// fewer than SHORTEST.
+// Which keys go into the second list: 2-means, from two keys that are far from the centroid and from each other. No
+// side gets fewer than SHORTEST.
 class TwoMeans {
   public:
     explicit TwoMeans(const Batch &of)
@@ -173,13 +171,15 @@ class Lists::Changes {
         refresh_stale();
     }
 
-    // The list of the nearest centroid for each of at most TILE keys, the first to the last of a batch; -1 where there is none.
+    // The list of the nearest centroid for each of at most TILE keys, the first to the last of a batch; -1 where there
+    // is none.
     void find_lists(Probe *own, const Batch &keys, int64_t first, int64_t last, int32_t *out) {
         const auto n = static_cast<int>(last - first);
         std::fill(out, out + n, -1);
         if (store.n_lists == 0) return;
         for (int i = 0; i < n; i++) own[i].set_query(keys[first + i].code, keys[first + i].scale);
-        Probe::scan_centroids(store, own, n, 1, NPROBE);
+        // Of many keys, one that scanned few regions would miss its own kind more often, and would itself be missed from then on.
+        Probe::scan_centroids(store, own, n, store.are_many() ? 1 : 0);
         for (int i = 0; i < n; i++) {
             own[i].rank_lists(store, 1);
             out[i] = own[i].nearest[0].id;
@@ -244,8 +244,8 @@ class Lists::Changes {
         stale.clear();
     }
 
-    // n keys look for their list again, since centroids have moved since they joined it: in each block in turn one of those that
-    // are farthest from their centroid, since of these most find a nearer one.
+    // n keys look for their list again, since centroids have moved since they joined it: in each block in turn one of
+    // those that are farthest from their centroid, since of these most find a nearer one.
     void reassign(int64_t n) {
         moving.clear();
         for (int64_t left = store.n_keys > 0 ? n : 0; left > 0; lists.reassigned++) {
@@ -254,8 +254,8 @@ class Lists::Changes {
             if (rows == 0) continue;
             const int64_t first = int64_t{BLOCK} * block, list = store.keys.owner[block];
             int32_t dots[BLOCK + 3];
-            kernels::dots(store.centroids.codes.data() + list * store.width, store.at.codes.data() + first * store.width, nullptr,
-                          rows, store.width, dots);
+            kernels::dots(store.centroids.codes.data() + list * store.width, store.at.codes.data() + first * store.width,
+                          nullptr, rows, store.width, dots);
             Near farthest[BLOCK];
             for (int i = 0; i < rows; i++) farthest[i] = {-static_cast<float>(dots[i]) * store.at.scales[first + i], i};
             const int which = std::min(lists.reassigned / store.keys.blocks, rows - 1);
@@ -288,9 +288,11 @@ class Lists::Changes {
     }
 };
 
-void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints, int threads) {
+void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints,
+                   int threads) {
     std::vector<int32_t> near;
-    if (n_hints <= MOST_HINTS) near.assign(hints, hints + n_hints);
+    if (n_hints <= MOST_HINTS)
+        for (int64_t i = 0; hints && i < n_hints; i++) near.insert(near.end(), hints + HINTS * i, hints + HINTS * i + 2);
     std::sort(near.begin(), near.end());
     near.erase(std::unique(near.begin(), near.end()), near.end());
     if (!near.empty() && (near.front() < 0 || near.back() >= store_.n_lists)) near.clear();
@@ -298,4 +300,6 @@ void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const i
     Changes(*this, memory, n >= KEYS_AT_ONCE ? threads : 1).change(slots, n, std::move(near));
 }
 
-void Lists::rebuild(const Slots &memory, bool keep_places, int threads) { Changes(*this, memory, threads).rebuild(keep_places); }
+void Lists::rebuild(const Slots &memory, bool keep_places, int threads) {
+    Changes(*this, memory, threads).rebuild(keep_places);
+}

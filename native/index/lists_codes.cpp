@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 namespace {
 
-int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f))); }
+// Half away from zero; compilers vectorise copysign.
+int8_t rounded(float x) { return static_cast<int8_t>(static_cast<int>(x + std::copysign(0.5f, x))); }
 
 int shift_of(int64_t i) { return static_cast<int>(i % kernels::GROUP / 16 * 4); }
 
@@ -28,7 +30,8 @@ void rotate(const int8_t *code, const CodeSize &size, std::vector<int32_t> &rota
 }  // namespace
 
 float quantise(const float *vector, const CodeSize &size, int8_t *code) {
-    int32_t most = 0, bits;  // positive floats compare as their bits do, and compilers vectorise the maximum of integers
+    int32_t most = 0,
+            bits;  // positive floats compare as their bits do, and compilers vectorise the maximum of integers
     for (int64_t i = 0; i < size.key_size; i++) {
         std::memcpy(&bits, vector + i, 4);
         most = std::max(most, bits & 0x7fffffff);
@@ -41,7 +44,7 @@ float quantise(const float *vector, const CodeSize &size, int8_t *code) {
     return largest / 127.0f;
 }
 
-float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code) {
+float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code, double *length) {
     int32_t most = 0;
     int64_t square = 0;
     for (int64_t i = 0; i < width; i++) {
@@ -50,7 +53,9 @@ float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code) {
     }
     const float factor = most > 0 ? 127.0f / static_cast<float>(most) : 0;
     for (int64_t i = 0; i < width; i++) code[i] = rounded(static_cast<float>(sum[i]) * factor);
-    return most > 0 ? static_cast<float>(most / 127.0 / std::sqrt(static_cast<double>(square))) : 0;
+    const double root = std::sqrt(static_cast<double>(square));
+    if (length) *length = root;
+    return most > 0 ? static_cast<float>(most / 127.0 / root) : 0;
 }
 
 void quantise_residual(const float *vector, const CodeSize &size, const int8_t *code, float scale, int8_t *residual) {
@@ -83,15 +88,25 @@ int signs::limit_for(const uint8_t *distances, int64_t groups, int64_t step, dou
     return limit;
 }
 
+int signs::Table::limit(const CodeSize &size, float similarity, float deviations) const {
+    if (similarity <= -1) return 255;
+    const float deviation = std::sqrt(std::max(1 - similarity * similarity, 0.0f) / static_cast<float>(size.bits));
+    const float cost = static_cast<float>(total) / 2 * (1 - similarity + deviations * deviation) + 2;
+    return static_cast<int>(std::min(cost, 255.0f));
+}
+
 void signs::Table::set(const CodeSize &size, const int8_t *code) {
     rotate(code, size, rotated);
-    int32_t total = 0;
-    for (int64_t i = 0; i < size.bits; i++) total += std::abs(rotated[i]);
-    // Costs are summed in a byte that stops at 255. A code that is neither near nor far costs half of the total, and must
-    // stay below.
-    const float factor = (size.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max(total, 1));
+    const auto sum = [&] {
+        return std::accumulate(rotated.begin(), rotated.begin() + size.bits, 0,
+                               [](int32_t a, int32_t b) { return a + std::abs(b); });
+    };
+    // Costs are summed in a byte that stops at 255. A code that is neither near nor far costs half of the total, and
+    // must stay below.
+    const float factor = (size.bits == 128 ? 240.0f : 400.0f) / static_cast<float>(std::max(sum(), 1));
     for (int64_t i = 0; i < size.bits; i++)
         rotated[i] = std::clamp(static_cast<int32_t>(static_cast<float>(rotated[i]) * factor), -15, 15);
+    total = sum();
     // Which of the 16 values of a nibble have each bit, as masks: the loop below is then a vector of 16 bytes.
     static constexpr uint8_t HAS[4][16] = {{0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255},
                                            {0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255},
@@ -103,8 +118,8 @@ void signs::Table::set(const CodeSize &size, const int8_t *code) {
             x[i] = static_cast<uint8_t>(rotated[4 * nibble + i]);
             none += static_cast<uint8_t>(std::max(rotated[4 * nibble + i], 0));
         }
-        // A bit is 1 where the code's number is positive. A nibble of 0 costs all positive numbers of the query; each bit
-        // takes the cost of a positive one back, or adds that of a negative one.
+        // A bit is 1 where the code's number is positive. A nibble of 0 costs all positive numbers of the query; each
+        // bit takes the cost of a positive one back, or adds that of a negative one.
         for (int value = 0; value < 16; value++)
             here[value] = static_cast<uint8_t>(none - (x[0] & HAS[0][value]) - (x[1] & HAS[1][value]) -
                                                (x[2] & HAS[2][value]) - (x[3] & HAS[3][value]));

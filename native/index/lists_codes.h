@@ -1,15 +1,17 @@
 // Quantised vectors: int8 codes, and sign codes with tables to compare them.
 //
-// A vector is code * scale, with numbers of 8 bits; a residual adds 8 more bits to each: (code + residual / 256) * scale.
+// A vector is code * scale, with numbers of 8 bits; a residual adds 8 more bits to each: (code + residual / 256) *
+// scale.
 //
-// A sign code holds the signs of the rotated vector, as in RaBitQ (Gao and Long, "RaBitQ: Quantizing High-Dimensional Vectors
-// with a Theoretical Error Bound for Approximate Nearest Neighbor Search", SIGMOD 2024). It is scanned with a table per 4 bits,
-// as in FastScan (André, Kermarrec and Le Scouarnec, "Cache Locality Is Not Enough: High-Performance Nearest Neighbor Search
-// with Product Quantization Fast Scan", VLDB 2015). Ours differs: the rotation is random flips and a Hadamard transform, of
-// integers, so that every CPU gives the same bits; no error bound is used, but a fixed number of the best is compared again by
-// int8 codes.
+// A sign code holds the signs of the rotated vector, as in RaBitQ (Gao and Long, "RaBitQ: Quantizing High-Dimensional
+// Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor Search", SIGMOD 2024). It is scanned with a
+// table per 4 bits, as in FastScan (André, Kermarrec and Le Scouarnec, "Cache Locality Is Not Enough: High-Performance
+// Nearest Neighbor Search with Product Quantization Fast Scan", VLDB 2015). Ours differs: the rotation is random flips
+// and a Hadamard transform, of integers, so that every CPU gives the same bits; no error bound is used, but a fixed
+// number of the best is compared again by int8 codes.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -44,11 +46,17 @@ struct Codes {
     static int64_t whole_groups(int64_t n) { return (n + kernels::GROUP - 1) / kernels::GROUP * kernels::GROUP; }
 };
 
+// The standard deviation of the inner product of two codes, of vectors of length 1: of each number they leave out anything
+// from -1/2 to 1/2 of their scales.
+inline float code_deviation(float scale, float other_scale) {
+    return std::sqrt((scale * scale + other_scale * other_scale) / 12);
+}
+
 // Writes the code of a vector, and returns its scale.
 float quantise(const float *vector, const CodeSize &, int8_t *code);
 
-// The same for a sum of codes, scaled to length 1.
-float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code);
+// The same for a sum of codes, scaled to length 1. length: of the sum, or null.
+float quantise_normalised(const int32_t *sum, int64_t width, int8_t *code, double *length = nullptr);
 
 void quantise_residual(const float *vector, const CodeSize &, const int8_t *code, float scale, int8_t *residual);
 
@@ -63,10 +71,16 @@ void copy(const uint8_t *from, int64_t i, uint8_t *to, int64_t j, int64_t bits);
 // The least limit that lets at least `count` of these distances in, looking at every step-th group only.
 int limit_for(const uint8_t *distances, int64_t groups, int64_t step, double count);
 
-// A query's costs for each value of each nibble of a sign code: the sum of the numbers of its rotated code whose signs differ.
+// A query's costs for each value of each nibble of a sign code: the sum of the numbers of its rotated code whose signs
+// differ.
 struct Table {
     alignas(64) uint8_t costs[64 * 16];  // (nibbles, 16)
+    int32_t total;                       // the cost of the opposite of the query
     std::vector<int32_t> rotated;
+
+    // The cost that hardly any key exceeds that is as similar as this: on average it is in proportion to 1 - similarity, as
+    // in RaBitQ; `deviations` is how far from the average it may be.
+    int limit(const CodeSize &, float similarity, float deviations) const;
 
     void set(const CodeSize &, const int8_t *code);
 };

@@ -1,34 +1,28 @@
-// Steps that centroids and keys have in common; and the keys.
+// The part of a probe that reads the keys of lists; and steps that centroids and keys have in common.
 #include "lists_probe.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <numeric>
 
 namespace {
 
-// Keys compared by int8 codes after the scan of their sign codes: at least SCORED, or 1 / SCORED_SHARE of those scanned; where
-// all keys of the memory are scanned, ALL_SCORED. More cost time and lose fewer neighbours; chosen so that the lists that are
-// not read lose most of them.
-constexpr int64_t SCORED = 512, SCORED_SHARE = 16, ALL_SCORED = 4096;
-constexpr int64_t SAMPLE = 64;  // groups of distances from which the k-th smallest is estimated: 2048 of them
-constexpr size_t AHEAD = 8;     // blocks of sign codes that are prefetched
-
-// Of lists past the first ones, where they are probed by regions: a query reads only one in READ of its nprobe. What it would miss
-// is mostly in a region that it did not scan, and not in a farther list of those that it did.
-constexpr int64_t READ = 16;
+constexpr int64_t LEAST_READ = 2;  // lists that are always read
+constexpr int64_t LEAST_NEXT =
+    8;  // lists that are read before it is decided again which others are: fewer would cost more time
+// Where more than 1 / CROWDED of the lists that were picked are within reach, others will be that were not: more are picked.
+constexpr int64_t CROWDED = 4;
+// In standard deviations of what a sign code tells: how far a key may seem to be from the best so far, or from the last of the k
+// best, and is still compared by its int8 code. More lose fewer neighbours and cost time.
+constexpr float DOUBT_OF_BEST = 4, DOUBT_OF_LAST = 1;
+// The same for int8 codes, and the residuals.
+constexpr float DOUBT_OF_CODES = 3;
+constexpr size_t AHEAD = 8;  // blocks of sign codes that are prefetched
 
 // At least so many keys are read for k neighbours: of only k, all would be taken, near or not.
 int64_t keys_for(int64_t k) { return 2 * k; }
-
-int64_t lists_read(const ListStore &store, int64_t nprobe) {
-    return store.are_many() ? std::min(nprobe, READ + nprobe / READ) : nprobe;
-}
-
-// The least nprobe of which so many lists are read.
-int64_t nprobe_for(const ListStore &store, int64_t read) {
-    return store.are_many() && read > READ ? std::max(read, (read - READ) * READ) : read;
-}
 
 // Of what is read in order, the CPU itself fetches what follows the first lines.
 void prefetch_start(const void *start, int64_t bytes) { prefetch(start, std::min<int64_t>(bytes, 256)); }
@@ -41,104 +35,254 @@ std::vector<Probe> &Probe::pool(int threads) {
     return all;
 }
 
-void Probe::set_query(const ListStore &store, const float *query, int64_t excluded) {
+void Probe::set_query(const ListStore &store, const float *of, int64_t excluded) {
     own_code.resize(store.width);
     own_residual.resize(store.width);
     whole.resize(store.width);
+    query = of;
     exclude = excluded;
     set_query(own_code.data(), quantise(query, store.size, own_code.data()));
     quantise_residual(query, store.size, code, scale, own_residual.data());
     for (int64_t i = 0; i < store.width; i++) whole[i] = static_cast<int16_t>(256 * code[i] + own_residual[i]);
 }
 
-// Some more than would be enough if all lists had the same length.
-int64_t Probe::lists_to_rank(const ListStore &store, int64_t k, int64_t nprobe) {
-    return std::max(lists_read(store, nprobe), 2 * keys_for(k) * store.n_lists / std::max(store.n_keys, 1) + 1);
-}
-
-void Probe::choose_blocks(const ListStore &store, int64_t k, int64_t nprobe) {
-    const int64_t n = store.n_lists, least = lists_read(store, nprobe);
-    int64_t taken = 0;
-    for (int64_t count = lists_to_rank(store, k, nprobe);; count = n) {
+void Probe::choose_first(const ListStore &store, int64_t k) {
+    const int64_t n = store.n_lists;
+    // Some more lists than would be enough if all had the same length.
+    int64_t count = std::max(LEAST_READ, 2 * keys_for(k) * n / std::max(store.n_keys, 1) + 1);
+    for (;; count = n) {
         rank_lists(store, count);
-        const auto ranked = static_cast<int64_t>(nearest.size());
         for (const auto &list : nearest) {
             __builtin_prefetch(&store.keys.length[list.id]);
             __builtin_prefetch(&store.keys.head[list.id]);
         }
-        for (held = taken = 0; taken < ranked && (taken < least || held < keys_for(k)); taken++)
-            held += store.keys.length[nearest[taken].id];
-        if (held >= k || count >= n) break;
+        to_read.clear();
+        int64_t keys = 0;
+        for (const auto &list : nearest) {
+            if (static_cast<int64_t>(to_read.size()) >= LEAST_READ && keys >= keys_for(k)) break;
+            if (list.id == hidden) continue;
+            keys += store.keys.length[list.id];
+            to_read.push_back(list);
+        }
+        if (keys >= k || count >= n) break;
         pick_centroids(store, n);  // these lists are not enough
     }
-    blocks.clear();
-    for (int64_t i = 0; i < taken; i++)
-        store.keys.for_each_block(nearest[i].id, [&](Block block) { blocks.push_back(block); });
-    rank_by_whole = held <= 2 * keys_for(k);
-    wanted = std::max<int64_t>({2 * k, SCORED, held / SCORED_SHARE});
+    already_read.clear();
+    collect(store);
     for (const auto &[block, rows] : blocks) {
         const int64_t first = int64_t{BLOCK} * block;
-        if (are_few()) {
-            prefetch_start(store.at.codes.data() + first * store.width, rows * store.width);
-            prefetch(store.at.scales.data() + first, rows * sizeof(float));
-            if (!rank_by_whole) continue;
-            prefetch_start(store.residuals.data() + first * store.width, rows * store.width);
-            prefetch(store.keys.members.data() + first, rows * sizeof(int32_t));
-        } else {
-            prefetch(store.at.signs.data() + block * store.size.group_bytes(), store.size.group_bytes());
-        }
+        prefetch_start(store.at.codes.data() + first * store.width, rows * store.width);
+        prefetch_start(store.residuals.data() + first * store.width, rows * store.width);
+        prefetch(store.at.scales.data() + first, rows * sizeof(float));
+        prefetch(store.keys.members.data() + first, rows * sizeof(int32_t));
     }
 }
 
-Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k) {
-    if (rank_by_whole && exclude < 0) {
-        pick_all();
-        rank_blocks(store, memory);
-        return ranking;
+Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k, int64_t reach) {
+    read_whole(store, memory);
+    for (;;) {
+        const int64_t within = choose_next(store, reach);
+        if (to_read.empty()) {
+            if (CROWDED * within <= static_cast<int64_t>(picked.size()) ||
+                static_cast<int64_t>(picked.size()) >= store.n_lists)
+                break;
+            level++;
+            if (store.are_many()) scan(store, this, 1, level);
+            pick_centroids(store, shortlist(store, level));
+            score_picked(store);
+            continue;
+        }
+        const size_t most = std::max<size_t>(LEAST_NEXT, already_read.size());
+        if (to_read.size() > most) {
+            std::nth_element(to_read.begin(), to_read.begin() + static_cast<int64_t>(most), to_read.end());
+            to_read.resize(most);
+        }
+        collect(store);
+        read_near_keys(store, memory, k);
     }
-    score_keys(store);
-    drop_excluded(store, memory);
-    keep_best(k);
-    for (const int32_t place : places) {
-        prefetch(store.residuals.data() + place * store.width, store.width);
-        __builtin_prefetch(&store.keys.members[place]);
-    }
-    const float unit = whole_dots(store);
-    const auto n = static_cast<int64_t>(places.size());
-    ranking.resize(n);
-    for (int64_t i = 0; i < n; i++) {
-        ranking.similarities[i] = static_cast<float>(dots[i]) * (store.at.scales[places[i]] * unit);
-        ranking.slots[i] = store.keys.members[places[i]];
-        __builtin_prefetch(memory.values + ranking.slots[i]);
-    }
+    settle_best(memory);
     return ranking;
 }
 
-int64_t Probe::nprobe_needed(const ListStore &store, const Slots &memory) {
-    constexpr int64_t FIRST = 8;
-    table.set(store.size, code);
-    held = 0;
+float Probe::required_cosine(const ListStore &store, const Near &list, float similarity) const {
+    const Spread spread = store.spreads[list.id];
+    const float doubt = 2 * code_deviation(scale, store.centroids.scales[list.id]);
+    const float cosine = std::max(list.similarity - doubt, 0.0f), sine = std::sqrt(std::max(1 - cosine * cosine, 0.0f));
+    const float more = similarity - list.similarity * spread.cosine - doubt;
+    return more > 0 ? more / std::max(sine * spread.sine, 1e-9f) : 0;
+}
+
+// Puts the lists that were picked, not read, and are within reach into `to_read`; returns how many are within reach, read or not.
+int64_t Probe::choose_next(const ListStore &store, int64_t reach) {
+    const bool all = reach >= REACH_BINS;
+    const float than = best(), most = static_cast<float>(reach) * BIN_WIDTH;
+    int64_t within = 0;
+    to_read.clear();
+    for (const auto &list : picked) {
+        const Spread spread = store.spreads[list.id];
+        // A bound that costs less than the required cosine excludes most.
+        const float doubt = scale + store.centroids.scales[list.id];
+        if (!all && than - list.similarity * spread.cosine - doubt > most * spread.sine) continue;
+        if (list.id == hidden || (!all && required_cosine(store, list, than) > most)) continue;
+        within++;
+        if (!std::binary_search(already_read.begin(), already_read.end(), list.id)) to_read.push_back(list);
+    }
+    return within;
+}
+
+// Makes the blocks of `to_read` the next to be read.
+void Probe::collect(const ListStore &store) {
     blocks.clear();
-    for (int32_t block = 0; block < store.keys.blocks; block++) {
-        const int32_t rows = store.keys.rows_in(block);
-        if (rows > 0) blocks.push_back({block, rows});
-        held += rows;
+    held = 0;
+    for (const auto &list : to_read) {
+        already_read.push_back(list.id);
+        held += store.keys.length[list.id];
+        store.keys.for_each_block(list.id, [&](Block block) { blocks.push_back(block); });
     }
-    wanted = ALL_SCORED;
-    score_keys(store);
-    drop_excluded(store, memory);
-    if (places.empty()) return 0;
-    const auto best = std::max_element(similarities.begin(), similarities.end()) - similarities.begin();
-    const int32_t list = store.keys.owner[places[best] / BLOCK];
-    // Search with a growing nprobe: what it misses counts as if it were just beyond.
-    for (int64_t missed = 0, nprobe = FIRST;; missed = nprobe, nprobe *= 2) {
-        const int64_t count = std::min<int64_t>(lists_read(store, nprobe), store.n_lists);
-        scan_centroids(store, this, 1, count, nprobe);
-        rank_lists(store, count);
-        for (size_t i = 0; i < nearest.size(); i++)
-            if (nearest[i].id == list) return std::max(nprobe_for(store, static_cast<int64_t>(i) + 1), missed + 1);
-        if (nprobe >= store.n_lists) return store.n_lists;
+    std::sort(already_read.begin(), already_read.end());
+}
+
+// Ranks all keys in `blocks` by codes and residuals.
+void Probe::read_whole(const ListStore &store, const Slots &memory) {
+    places.resize(held);
+    int32_t *place = places.data();
+    for (const auto &[block, rows] : blocks) {
+        std::iota(place, place + rows, block * BLOCK);
+        place += rows;
     }
+    const float unit = whole_dots(store);
+    ranking.resize(held);
+    int64_t start = 0;
+    for (const auto &[block, rows] : blocks) {
+        const int64_t first = int64_t{BLOCK} * block;
+        kernels::scale(&dots[start], store.at.scales.data() + first, unit, rows, &ranking.similarities[start]);
+        std::copy_n(store.keys.members.data() + first, rows, &ranking.slots[start]);
+        start += rows;
+    }
+    drop_excluded(memory, 0);
+}
+
+// Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of the k
+// best: by sign codes, then by int8 codes, at last with residuals. None is dropped for being one of too many: keys that are too
+// similar for their codes to tell are all read.
+void Probe::read_near_keys(const ListStore &store, const Slots &memory, int64_t k) {
+    const float last = kth_best(k);
+    const int limit = std::max(table.limit(store.size, best(), DOUBT_OF_BEST), table.limit(store.size, last, DOUBT_OF_LAST));
+    scan_blocks(store.size, store.at.signs, key_distances);
+    const auto rows = static_cast<int64_t>(key_distances.size());
+    if (limit < 255) {
+        if (static_cast<int64_t>(room.size()) < rows + 2) room.resize(rows + 2);
+        places.assign(room.begin(), room.begin() + kernels::within(key_distances.data(), rows, limit, room.data()));
+    } else {
+        places.clear();
+        for (size_t i = 0; i < blocks.size(); i++)
+            for (int row = 0; row < blocks[i].rows; row++) places.push_back(static_cast<int32_t>(i) * BLOCK + row);
+    }
+    for (auto &place : places) place = blocks[place / BLOCK].block * BLOCK + place % BLOCK;
+    prefetch_places(store.at, store.width);
+    score_places(store.at, store.width);
+    size_t kept = 0;
+    for (size_t i = 0; i < places.size(); i++) {
+        places[kept] = places[i];
+        kept += similarities[i] >= last - DOUBT_OF_CODES * code_deviation(scale, store.at.scales[places[i]]);
+    }
+    places.resize(kept);
+    for (const int32_t place : places) __builtin_prefetch(&store.keys.members[place]);
+    const float unit = whole_dots(store);
+    const size_t before = ranking.slots.size();
+    ranking.resize(static_cast<int64_t>(before + kept));
+    for (size_t i = 0; i < kept; i++) {
+        ranking.similarities[before + i] = static_cast<float>(dots[i]) * (store.at.scales[places[i]] * unit);
+        ranking.slots[before + i] = store.keys.members[places[i]];
+    }
+    drop_excluded(memory, before);
+}
+
+// Compares the best keys in float32, where residuals do not tell which of them is the nearest.
+void Probe::settle_best(const Slots &memory) {
+    const float error = DOUBT_OF_CODES * 2 * code_deviation(scale, 2 * scale) / 256;
+    const float most = best(), least = most - error;
+    int64_t near = 0, equal = 0;
+    for (const float similarity : ranking.similarities) {
+        near += similarity >= least;
+        equal += similarity == most;
+    }
+    if (near == equal) return;
+    for (size_t i = 0; i < ranking.slots.size(); i++)
+        if (ranking.similarities[i] >= least)
+            ranking.similarities[i] = kernels::dot(query, memory.key(ranking.slots[i]), static_cast<int>(memory.key_size));
+}
+
+void Probe::drop_excluded(const Slots &memory, size_t from) {
+    if (exclude < 0) return;
+    size_t kept = from;
+    for (size_t i = from; i < ranking.slots.size(); i++) {
+        if (memory.sources[ranking.slots[i]] == exclude) continue;
+        ranking.slots[kept] = ranking.slots[i];
+        ranking.similarities[kept++] = ranking.similarities[i];
+    }
+    ranking.resize(static_cast<int64_t>(kept));
+}
+
+// The largest similarity so far; -2 where there is none.
+float Probe::best() const {
+    // Positive floats compare as their bits do, above negative ones: compilers vectorise the maximum of integers.
+    int32_t most = INT32_MIN;
+    for (const float similarity : ranking.similarities) {
+        int32_t bits;
+        std::memcpy(&bits, &similarity, 4);
+        most = std::max(most, bits);
+    }
+    float similarity;
+    std::memcpy(&similarity, &most, 4);
+    if (most >= 0) return similarity;
+    return ranking.similarities.empty() ? -2 : *std::max_element(ranking.similarities.begin(), ranking.similarities.end());
+}
+
+// -2 where there are fewer than k.
+float Probe::kth_best(int64_t k) {
+    if (static_cast<int64_t>(ranking.similarities.size()) < k) return -2;
+    sorted = ranking.similarities;
+    std::nth_element(sorted.begin(), sorted.begin() + k - 1, sorted.end(), std::greater<>());
+    return sorted[k - 1];
+}
+
+Probe::Sample Probe::sample(const ListStore &store, const Slots &memory, int64_t k, int from_level, int64_t reach) {
+    std::vector<int32_t> first;  // lists that are read in any case
+    const auto search = [&](int32_t without) {
+        hidden = without;
+        scan_centroids(store, this, 1, from_level);
+        choose_first(store, k);
+        first = already_read;
+        read(store, memory, k, reach);
+        hidden = -1;
+    };
+    search(-1);
+    Sample sample{0, 0, static_cast<float>(already_read.size()) / static_cast<float>(store.n_lists), true};
+    // What is nearer than what was found.
+    blocks.clear();
+    for (int32_t block = 0; block < store.keys.blocks; block++)
+        if (const int32_t rows = store.keys.rows_in(block)) blocks.push_back({block, rows});
+    read_near_keys(store, memory, 1);
+    settle_best(memory);
+    if (ranking.slots.empty()) return {0, 0, 0, false};
+    const float most = best();
+    const auto at = std::find(ranking.similarities.begin(), ranking.similarities.end(), most) - ranking.similarities.begin();
+    const int32_t list = store.keys.chain_of(static_cast<int32_t>(ranking.slots[at]));
+    if (std::binary_search(first.begin(), first.end(), list)) return sample;
+    // With what a search would have found without that list, it has to decide to read it.
+    search(list);
+    const float without = best();
+    if (without >= most) return sample;
+    const auto is_it = [&](const Near &each) { return each.id == list; };
+    while (std::none_of(picked.begin(), picked.end(), is_it) && level + 1 < LEVELS) {
+        scan_centroids(store, this, 1, level + 1);
+        score_picked(store);
+        sample.level = level;
+    }
+    for (const auto &each : picked)
+        if (is_it(each)) sample.cosine = required_cosine(store, each, without);
+    return sample;
 }
 
 // Compares the sign codes of what is in `blocks`.
@@ -180,80 +324,6 @@ void Probe::score_places(const Codes &at, int64_t width) {
     for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (at.scales[places[i]] * scale);
 }
 
-// Keeps the `count` best of what was scored, and those that fall into the same bin of a histogram as the last of them: so equal
-// keys are kept or dropped together.
-void Probe::keep_best(int64_t count) {
-    constexpr int BINS = 256;
-    const auto n = static_cast<int64_t>(places.size());
-    if (n <= count) return;
-    if (static_cast<int64_t>(room.size()) < n) room.resize(n);
-    int32_t least = INT32_MAX, most = INT32_MIN;
-    for (int64_t i = 0; i < n; i++) {
-        room[i] = static_cast<int32_t>(similarities[i] * (1 << 24));
-        least = std::min(least, room[i]);
-        most = std::max(most, room[i]);
-    }
-    auto below = [&](int32_t similarity) { return static_cast<uint32_t>(most) - static_cast<uint32_t>(similarity); };
-    int shift = 0;
-    while (below(least) >> shift >= BINS) shift++;
-    int32_t in[BINS] = {};
-    for (int64_t i = 0; i < n; i++) in[below(room[i]) >> shift]++;
-    uint32_t last = 0;
-    for (int64_t so_far = in[0]; so_far < count; so_far += in[++last]) continue;
-    int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++) {  // without branches, which could not be predicted
-        places[kept] = places[i];
-        similarities[kept] = similarities[i];
-        kept += below(room[i]) >> shift <= last;
-    }
-    places.resize(kept);
-    similarities.resize(kept);
-}
-
-// Puts all places of `blocks` into `places`.
-void Probe::pick_all() {
-    places.resize(held);
-    int32_t *next = places.data();
-    for (const auto &[block, rows] : blocks) {
-        std::iota(next, next + rows, block * BLOCK);
-        next += rows;
-    }
-}
-
-// Compares the keys in `blocks` by their int8 codes: all, or about as many as wanted, those with the nearest sign codes.
-void Probe::score_keys(const ListStore &store) {
-    const int64_t width = store.width;
-    if (!are_few()) {
-        scan_blocks(store.size, store.at.signs, key_distances);
-        pick_nearest(key_distances, static_cast<int64_t>(blocks.size()), wanted, SAMPLE);
-        for (auto &place : places) place = blocks[place / BLOCK].block * BLOCK + place % BLOCK;
-        prefetch_places(store.at, width);
-        return score_places(store.at, width);
-    }
-    pick_all();
-    similarities.resize(held);
-    dots.resize(BLOCK + 3);
-    int64_t start = 0;
-    for (const auto &[block, rows] : blocks) {
-        const int64_t first = int64_t{BLOCK} * block;
-        kernels::dots(code, store.at.codes.data() + first * width, nullptr, rows, width, dots.data());
-        kernels::scale(dots.data(), store.at.scales.data() + first, scale, rows, &similarities[start]);
-        start += rows;
-    }
-}
-
-void Probe::drop_excluded(const ListStore &store, const Slots &memory) {
-    if (exclude < 0) return;
-    size_t kept = 0;
-    for (size_t i = 0; i < places.size(); i++) {
-        if (memory.sources[store.keys.members[places[i]]] == exclude) continue;
-        similarities[kept] = similarities[i];
-        places[kept++] = places[i];
-    }
-    similarities.resize(kept);
-    places.resize(kept);
-}
-
 // Multiplies the query with what is in `places`, by codes and residuals, into `dots`. Returns the unit of these, but for the
 // scale of each place.
 float Probe::whole_dots(const ListStore &store) {
@@ -264,20 +334,4 @@ float Probe::whole_dots(const ListStore &store) {
     kernels::whole_dots(whole.data(), store.at.codes.data(), store.residuals.data(), places.data(), n, store.width, shift,
                         dots.data());
     return scale * static_cast<float>(1 << shift) / 65536;
-}
-
-// Ranks all keys in `blocks`, which are `places`, by codes and residuals.
-void Probe::rank_blocks(const ListStore &store, const Slots &memory) {
-    const float unit = whole_dots(store);
-    ranking.resize(held);
-    int64_t start = 0;
-    for (const auto &[block, rows] : blocks) {
-        const int64_t first = int64_t{BLOCK} * block;
-        kernels::scale(&dots[start], store.at.scales.data() + first, unit, rows, &ranking.similarities[start]);
-        for (int64_t i = 0; i < rows; i++) {
-            ranking.slots[start + i] = store.keys.members[first + i];
-            __builtin_prefetch(memory.values + ranking.slots[start + i]);
-        }
-        start += rows;
-    }
 }

@@ -1,9 +1,10 @@
 // Lists by the region of their centroids, so that a query of a large memory need not be compared with all of them.
 //
-// A region holds what is nearest to one of AXES random directions or to its opposite: a hash of cross-polytope LSH (Andoni,
-// Indyk, Laarhoven, Razenshteyn and Schmidt, "Practical and Optimal LSH for Angular Distance", NeurIPS 2015). Ours differs: there
-// is one table only, of centroids and not of keys, and a query probes the regions in the order of its own coordinates. The
-// directions are those of the rotations of sign codes, so nothing is drawn or saved: a list's region follows from its centroid.
+// A region holds what is nearest to one of AXES random directions or to its opposite: a hash of cross-polytope LSH
+// (Andoni, Indyk, Laarhoven, Razenshteyn and Schmidt, "Practical and Optimal LSH for Angular Distance", NeurIPS 2015).
+// Ours differs: there is one table only, of centroids and not of keys, and a query probes the regions in the order of
+// its own coordinates. The directions are those of the rotations of sign codes, so nothing is drawn or saved: a list's
+// region follows from its centroid.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,8 @@
 #include "lists_chains.h"
 #include "lists_codes.h"
 
-// Random directions, two regions each. More of them hold fewer lists each, so that a query finds more of what it looks for among
-// as many lists, but cost more to rotate to.
+// Random directions, two regions each. More of them hold fewer lists each, so that a query finds more of what it looks
+// for among as many lists, but cost more to rotate to.
 constexpr int64_t AXES = 2048;
 
 class Regions {
@@ -26,8 +27,8 @@ class Regions {
         for (int32_t region = 0; region < 2 * AXES; region++) lists.start(region);
     }
 
-    Chains lists;           // the lists in each region
-    Array<uint8_t> signs;   // of each place: the sign code of the list's centroid, once more
+    Chains lists;            // the lists in each region
+    Array<uint8_t> signs;    // of each place: the sign code of the list's centroid, once more
     Array<int32_t> nearest;  // of each list: the region of its centroid, into which `follow` puts it
 
     static int32_t side(int64_t axis, int32_t coordinate) { return static_cast<int32_t>(2 * axis + (coordinate < 0)); }

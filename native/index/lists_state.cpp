@@ -1,6 +1,5 @@
 // The state of lists in files and copies.
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -20,15 +19,15 @@ void require(bool holds, const char *what) {
 ListsState Lists::export_state() const {
     const Chains &keys = store_.keys;
     ListsState state;
-    state.places.assign(keys.places.begin(), keys.places.end());
+    const int32_t *end = keys.places.end();
+    while (end > keys.places.begin() && end[-1] < 0) end--;
+    state.places.assign(keys.places.begin(), end);
     state.next.assign(keys.next.data(), keys.next.data() + keys.blocks);
     state.owner.assign(keys.owner.data(), keys.owner.data() + keys.blocks);
     state.head.assign(keys.head.data(), keys.head.data() + store_.n_lists);
     state.length.assign(keys.length.data(), keys.length.data() + store_.n_lists);
     state.counts = {keys.free_block, keys.blocks, store_.n_lists, store_.n_keys, reassigned, due};
-    state.ranks = ranks;
-    state.lists_to_read = lists_to_read_;
-    state.asked = asked;
+    state.learned = learned_;
     return state;
 }
 
@@ -48,9 +47,7 @@ void Lists::restore(const ListsState &state) {
     store_.n_keys = state.counts[ListsState::KEYS];
     reassigned = state.counts[ListsState::REASSIGNED];
     due = state.counts[ListsState::DUE];
-    ranks = state.ranks;
-    lists_to_read_ = state.lists_to_read;
-    asked = state.asked;
+    learned_ = state.learned;
 }
 
 void Lists::check_state(const ListsState &state, int64_t capacity) {
@@ -64,13 +61,21 @@ void Lists::check_state(const ListsState &state, int64_t capacity) {
     require(state.counts[ListsState::REASSIGNED] >= 0 && state.counts[ListsState::DUE] >= 0 &&
                 state.counts[ListsState::DUE] < MOST_DUE,
             "a count is out of range");
-    require(state.asked >= 0 && state.lists_to_read >= 1 && state.lists_to_read <= ALL, "the number of lists to read is out of range");
-    require(is(state.ranks, ListsState::RANK_BINS), "it has another number of ranks");
-    for (const double rank : state.ranks) require(std::isfinite(rank) && rank >= 0 && rank <= 1e9, "a rank is out of range");
+    const Learned &learned = state.learned;
+    require(learned.asked >= 0 && learned.reach >= 1 && (learned.reach <= REACH_BINS || learned.reach == ALL) &&
+                learned.level >= 0 && learned.level < LEVELS,
+            "the extent of a search is out of range");
+    const auto counted = [&](const std::vector<double> &counts, int64_t bins) {
+        return is(counts, bins) && std::all_of(counts.begin(), counts.end(), [](double n) { return n >= 0 && n <= 1e9; });
+    };
+    require(counted(learned.cosines, REACH_BINS) && counted(learned.recent, REACH_BINS) && counted(learned.levels, LEVELS) &&
+                learned.share >= 0 && learned.share <= 1,
+            "what was learned is out of range");
 
     std::vector<int32_t> rows_in(blocks, -1);  // filled rows of each block; -1 while it has not been met
     const auto meet = [&](int64_t block, int32_t owner, int32_t rows) {
-        require(block >= 0 && block < blocks && rows_in[block] < 0 && state.owner[block] == owner, "a chain of blocks is broken");
+        require(block >= 0 && block < blocks && rows_in[block] < 0 && state.owner[block] == owner,
+                "a chain of blocks is broken");
         rows_in[block] = rows;
     };
     int64_t keys = 0;

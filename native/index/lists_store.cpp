@@ -1,14 +1,19 @@
 #include "lists_store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "../memory/parallel.h"
 
 namespace {
 
-constexpr int64_t SLOTS_AT_ONCE = 4096;     // encoded by a thread, which then takes the next
-constexpr int64_t REFRESHES_AT_ONCE = 16;   // centroids, from which on a second thread pays
+constexpr int64_t SLOTS_AT_ONCE = 4096;    // encoded by a thread, which then takes the next
+constexpr int64_t REFRESHES_AT_ONCE = 16;  // centroids, from which on a second thread pays
+
+// The length of a key in the sum of its list. The largest number of a key is at most 1, its scale at most 1 / 127: so no weight
+// is more than 255.
+constexpr float WEIGHT = 127 * 255.0f;
 
 }  // namespace
 
@@ -27,15 +32,12 @@ void Batch::copy(int64_t i, const CodedKey &key) {
 ListStore::ListStore(int64_t key_size, int64_t capacity, int64_t many_keys)
     : size{key_size}, width(size.width), max_lists(most_lists(capacity)), many(many_keys),
       keys(max_lists, most_blocks(capacity), capacity), at(keys.members.size(), size),
-      residuals(keys.members.size() * width), sums(max_lists * width), centroids(max_lists, size) {
+      residuals(keys.members.size() * width), sums(max_lists * width), centroids(max_lists, size), spreads(max_lists) {
     std::fill(centroids.signs.begin(), centroids.signs.end(), uint8_t{0});
     if (capacity >= many) regions.emplace(max_lists, size);
 }
 
-int32_t ListStore::weight(float scale) {
-    constexpr float WEIGHT = 127 * 255.0f;  // the largest number of a key is at most 1, so its scale is at most 1 / 127
-    return static_cast<int32_t>(std::min(scale * WEIGHT, 255.0f) + 0.5f);
-}
+int32_t ListStore::weight(float scale) { return static_cast<int32_t>(std::min(scale * WEIGHT, 255.0f) + 0.5f); }
 
 CodedKey ListStore::key_at(int64_t place) const {
     return {at.codes.data() + place * width, residuals.data() + place * width, at.scales[place], keys.members[place]};
@@ -126,7 +128,10 @@ void ListStore::remove_empty_list(int32_t list, std::vector<int32_t> &scratch) {
 
 void ListStore::make_centroid(int32_t list, std::vector<int32_t> &scratch) {
     int8_t *const code = centroids.codes.data() + list * width;
-    centroids.scales[list] = quantise_normalised(sum(list), width, code);
+    double length;
+    centroids.scales[list] = quantise_normalised(sum(list), width, code, &length);
+    const double cosine = std::min(length / (static_cast<double>(WEIGHT) * std::max(keys.length[list], 1)), 1.0);
+    spreads[list] = {static_cast<float>(cosine), static_cast<float>(std::sqrt(1 - cosine * cosine))};
     signs::set(centroids.signs.data(), list, size, code, scratch);
     if (regions) regions->nearest[list] = Regions::of(code, width, scratch);
 }

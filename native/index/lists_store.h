@@ -1,4 +1,5 @@
-// Keys in inverted lists, their codes and the lists' centroids: what is derived from the keys, and how it is kept consistent.
+// Keys in inverted lists, their codes and the lists' centroids: what is derived from the keys, and how it is kept
+// consistent.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 #include "lists_codes.h"
 #include "lists_regions.h"
 
-// Keys. A shorter list is dissolved; no list but the only one stays shorter, so there are at most capacity / SHORTEST + 2.
-// Low enough that a list does not split and dissolve in turns.
+// Keys. A shorter list is dissolved; no list but the only one stays shorter, so there are at most capacity / SHORTEST +
+// 2. Low enough that a list does not split and dissolve in turns.
 constexpr int32_t SHORTEST = 12;
 
 // A key as it stands at a place.
@@ -41,7 +42,13 @@ struct Batch {
     void copy(int64_t i, const CodedKey &);
 };
 
-// All sums are of integers: the same centroids follow from the same keys and places, whatever the order of events and the CPU.
+// How close the keys of a list are to its centroid: their mean cosine with it, and the sine of that angle.
+struct Spread {
+    float cosine, sine;
+};
+
+// All sums are of integers: the same centroids follow from the same keys and places, whatever the order of events and
+// the CPU.
 class ListStore {
   public:
     // many: keys, from which on lists are short and probed by regions.
@@ -49,11 +56,12 @@ class ListStore {
 
     const CodeSize size;
     const int64_t width, max_lists, many;
-    Chains keys;               // chain: list; member: slot
-    Codes at;                  // of each place: the codes of its key
-    Array<int8_t> residuals;   // (places, width)
-    Array<int32_t> sums;       // (lists, width): of the codes of a list, weighted by their scales
-    Codes centroids;           // of each list: its mean key, scaled to length 1
+    Chains keys;              // chain: list; member: slot
+    Codes at;                 // of each place: the codes of its key
+    Array<int8_t> residuals;  // (places, width)
+    Array<int32_t> sums;      // (lists, width): of the codes of a list, weighted by their scales
+    Codes centroids;          // of each list: its mean key, scaled to length 1
+    Array<Spread> spreads;    // (lists,)
     std::optional<Regions> regions;
     int32_t n_lists = 0, n_keys = 0;
 

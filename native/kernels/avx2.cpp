@@ -2,16 +2,13 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "loops.h"
 
 // On each function instead of -mavx2 on the file: functions of the standard library that are compiled here must run on any
 // CPU, since the linker may take them for the other files too.
 #define AVX2 __attribute__((target("avx2")))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
 // Keeps a vector in one register. Left to itself the compiler copies the sums around and loads queries twice, which
 // makes the loop slower by a fifth.
 #define KEEP(vector) __asm__("" : "+x"(vector))
@@ -40,18 +37,20 @@ AVX2 __attribute__((noinline)) void multiply(const uint8_t *codes, int width, co
     __m256i sum[Q][2];
     UNROLL for (int q = 0; q < Q; q++) sum[q][0] = sum[q][1] = _mm256_set1_epi32(static_cast<int>(tile.starts[q][segment]));
     const int start = segment * SEGMENT, end = std::min(start + SEGMENT, width);
-    for (int i = start; i < end; i += 4) {
-        const __m256i first = load(codes + i * PANEL), second = load(codes + i * PANEL + 32);
-        UNROLL for (int q = 0; q < Q; q++) {
-            int32_t four;
-            __builtin_memcpy(&four, tile.codes[q] + i, 4);
-            const __m256i query = _mm256_set1_epi32(four);
-            sum[q][0] = _mm256_add_epi16(sum[q][0], _mm256_maddubs_epi16(first, query));
-            KEEP(sum[q][0]);
-            sum[q][1] = _mm256_add_epi16(sum[q][1], _mm256_maddubs_epi16(second, query));
-            KEEP(sum[q][1]);
+    for (int i = start; i < end; i += 8)
+        UNROLL for (int j = 0; j < 8; j += 4) {
+            const __m256i key[2] = {load(codes + (i + j) * PANEL), load(codes + (i + j) * PANEL + 32)};
+            UNROLL for (int q = 0; q < Q; q++) {
+                int32_t four;
+                std::memcpy(&four, tile.codes[q] + i + j, 4);
+                const __m256i query = _mm256_set1_epi32(four);
+                UNROLL for (int half = 0; half < 2; half++) {
+                    __m256i added = _mm256_add_epi16(sum[q][half], _mm256_maddubs_epi16(key[half], query));
+                    KEEP(added);
+                    sum[q][half] = added;
+                }
+            }
         }
-    }
     __m256i ones = _mm256_set1_epi16(1);
     KEEP(ones);  // not before the loop
     UNROLL for (int q = 0; q < Q; q++) UNROLL for (int half = 0; half < 2; half++) {

@@ -15,6 +15,9 @@ Table make();
 namespace avx2 {
 Table make();
 }
+namespace avx512 {
+Table make();
+}
 #endif
 
 namespace {
@@ -24,6 +27,7 @@ std::vector<Table> tables() {
 #ifdef X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2")) all.push_back(avx2::make());
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni")) all.push_back(avx512::make());
 #endif
     return all;
 }

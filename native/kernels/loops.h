@@ -8,6 +8,11 @@
 #include "kernels.h"
 
 #define INLINE inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
 
 namespace kernels::loops {
 

@@ -14,6 +14,15 @@ struct Slots {
     int64_t *now = nullptr;      // (): updates so far
     int64_t used = 0;            // no slot from this one on is filled
 
+    // Calls visit(name, numbers) for each tensor of a number a slot, by the memory's name for it.
+    template <typename Visit>
+    void each_field(const Visit &visit) {
+        visit("values", values);
+        visit("sources", sources);
+        visit("counts", counts);
+        visit("times", times);
+    }
+
     const float *key(int64_t slot) const { return keys + slot * key_size; }
     // Whether slot a comes before slot b among equally similar neighbours: the newest first.
     bool newer(int64_t a, int64_t b) const { return times[a] != times[b] ? times[a] > times[b] : a > b; }

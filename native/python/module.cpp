@@ -44,29 +44,26 @@ auto compute(const Compute &run) {
     refuse("refuse_edited_recall");
 }
 
-Tensor buffer(nb::dict buffers, PyObject *name) {
+Tensor buffer(nb::dict buffers, const char *name) {
+    // Strings of Python are made once; there are few names, and the same ones at each call.
+    static std::vector<std::pair<const char *, PyObject *>> known;
+    auto at = std::find_if(known.begin(), known.end(), [&](const auto &each) { return each.first == name; });
+    if (at == known.end()) at = known.insert(known.end(), {name, PyUnicode_InternFromString(name)});
+    PyObject *found = PyDict_GetItemWithError(buffers.ptr(), at->second);
     Tensor tensor;
-    PyObject *found = PyDict_GetItemWithError(buffers.ptr(), name);
-    if (!found || !read_tensor(found, tensor)) throw nb::key_error("a buffer of the memory is missing");
+    if (!found || !read_tensor(found, tensor)) throw nb::key_error(name);
     return tensor;
 }
 
-// The slots of a memory, from its buffers, (capacity, ...).
+// The slots of a memory, from its buffers.
 Slots slots_of(const Book &book, nb::dict buffers) {
-    static PyObject *const keys = PyUnicode_InternFromString("keys"), *const values = PyUnicode_InternFromString("values"),
-                           *const sources = PyUnicode_InternFromString("sources"),
-                           *const counts = PyUnicode_InternFromString("counts"),
-                           *const times = PyUnicode_InternFromString("times"), *const now = PyUnicode_InternFromString("now");
     Slots slots;
-    const Tensor all_values = buffer(buffers, values), all_keys = buffer(buffers, keys);
-    const int64_t n = slots.capacity = all_values.count;
-    slots.key_size = n > 0 ? all_keys.count / n : 0;
-    slots.keys = all_keys.numbers<float>(n * slots.key_size);
-    slots.values = all_values.numbers<int64_t>(n);
-    slots.sources = buffer(buffers, sources).numbers<int64_t>(n);
-    slots.counts = buffer(buffers, counts).numbers<int64_t>(n);
-    slots.times = buffer(buffers, times).numbers<int64_t>(n);
-    slots.now = buffer(buffers, now).numbers<int64_t>(1);
+    slots.capacity = buffer(buffers, "values").count;
+    const Tensor keys = buffer(buffers, "keys");
+    slots.key_size = slots.capacity > 0 ? keys.count / slots.capacity : 0;
+    slots.keys = keys.numbers<float>(slots.capacity * slots.key_size);
+    slots.each_field([&](const char *name, int64_t *&numbers) { numbers = buffer(buffers, name).numbers<int64_t>(slots.capacity); });
+    slots.now = buffer(buffers, "now").numbers<int64_t>(1);
     slots.used = book.used();
     return slots;
 }
@@ -96,6 +93,17 @@ uint64_t stamp(nb::dict buffers, nb::tuple names) {
         mix(static_cast<uint64_t>(times_written(found)));
     }
     return hash;
+}
+
+// Whether ids are int64 of this shape, contiguous, on the CPU, and none less than `at_least`: in torch's own words this takes
+// longer than a loss.
+bool are_ids(nb::handle object, nb::tuple shape, int64_t at_least) {
+    Tensor ids;
+    if (!read_tensor(object.ptr(), ids) || !ids.compact || !(ids.type == dlpack::type_of<int64_t>()) || ids.dimensions != static_cast<int>(shape.size())) return false;
+    for (int i = 0; i < ids.dimensions; i++)
+        if (nb::cast<int64_t>(shape[i]) != ids.shape[i]) return false;
+    const auto *numbers = reinterpret_cast<const int64_t *>(ids.data);
+    return std::all_of(numbers, numbers + ids.count, [&](int64_t id) { return id >= at_least; });
 }
 
 // ---- recall ----
@@ -254,28 +262,16 @@ nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor 
 
 // ---- the state of lists ----
 
-template <typename State, typename Visit>
-void each_field(State &state, const Visit &visit) {
-    visit("places", state.places);
-    visit("next", state.next);
-    visit("owner", state.owner);
-    visit("head", state.head);
-    visit("length", state.length);
-    visit("counts", state.counts);
-    visit("ranks", state.ranks);
-    visit("lists_to_read", state.lists_to_read);
-    visit("asked", state.asked);
-}
-
 nb::dict export_lists(const AutoIndex &index) {
     nb::dict tensors;
     ListsState state = index.export_state();
-    each_field(state, [&](const char *name, auto &numbers) {
-        if constexpr (std::is_same_v<decltype(numbers), int64_t &>) {
-            tensors[name] = tensor_of(std::vector<int64_t>{numbers}, {});
+    ListsState::each_field(state, [&](const char *name, auto &field) {
+        using Field = std::remove_reference_t<decltype(field)>;
+        if constexpr (std::is_arithmetic_v<Field>) {
+            tensors[name] = tensor_of(std::vector<Field>{field}, {});
         } else {
-            const auto n = static_cast<int64_t>(numbers.size());
-            tensors[name] = tensor_of(std::move(numbers), {n});
+            const auto n = static_cast<int64_t>(field.size());
+            tensors[name] = tensor_of(std::move(field), {n});
         }
     });
     return tensors;
@@ -283,14 +279,15 @@ nb::dict export_lists(const AutoIndex &index) {
 
 void restore_lists(AutoIndex &index, nb::dict tensors) {
     ListsState state;
-    each_field(state, [&](const char *name, auto &numbers) {
+    ListsState::each_field(state, [&](const char *name, auto &field) {
+        using Field = std::remove_reference_t<decltype(field)>;
         const auto tensor = nb::cast<Tensor>(tensors[name]);
-        if constexpr (std::is_same_v<decltype(numbers), int64_t &>) {
-            numbers = *tensor.numbers<int64_t>(1);
+        if constexpr (std::is_arithmetic_v<Field>) {
+            field = *tensor.numbers<Field>(1);
         } else {
             int64_t n;
-            const auto *from = tensor.rows<typename std::remove_reference_t<decltype(numbers)>::value_type>(1, n);
-            numbers.assign(from, from + n);
+            const auto *from = tensor.rows<typename Field::value_type>(1, n);
+            field.assign(from, from + n);
         }
     });
     index.restore(state);
@@ -350,6 +347,7 @@ NB_MODULE(_native, module) {
         if (!kernels::use(name.c_str())) throw nb::value_error("use_variant got a name that variants() does not have.");
     });
     module.def("stamp", stamp);
+    module.def("are_ids", are_ids);
     module.def("ask", ask, "query"_a, "exclude"_a.none(), "key_size"_a, "k"_a, "hints"_a = 0);
     module.def("recall", recall, "book"_a, "buffers"_a, "index"_a, "query"_a, "exclude"_a.none(), "k"_a, "inverse_temperature"_a,
                "threads"_a);

@@ -40,11 +40,12 @@ bool read_tensor(PyObject *object, Tensor &tensor) {
     tensor.data = static_cast<char *>(seen.data) + seen.byte_offset;
     tensor.type = seen.type;
     tensor.compact = seen.device.type == dlpack::CPU && seen.dimensions <= Tensor::MOST;
+    tensor.dimensions = seen.dimensions;
     tensor.count = 1;
     bool in_order = true;
     for (int i = seen.dimensions - 1; i >= 0 && tensor.compact; i--) {
         in_order = in_order && (!seen.strides || seen.shape[i] == 1 || seen.strides[i] == tensor.count);
-        tensor.count *= seen.shape[i];
+        tensor.count *= tensor.shape[i] = seen.shape[i];
     }
     tensor.compact = tensor.compact && (in_order || tensor.count == 0);
     return tensor.data || tensor.count == 0;  // a fake tensor has no numbers

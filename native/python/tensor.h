@@ -20,6 +20,8 @@ struct Tensor {
     dlpack::Type type{};
     bool compact = false;  // contiguous, on the CPU, of at most MOST dimensions
     int64_t count = 0;     // of its numbers
+    int dimensions = 0;
+    int64_t shape[MOST] = {};
 
     // The numbers, where there are `expected` of this type; else it throws.
     template <typename T>

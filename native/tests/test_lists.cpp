@@ -40,7 +40,9 @@ struct Memory {
         values[slot] = sources[slot] = times[slot] = -1;
         counts[slot] = 0;
     }
-    int64_t filled() const { return std::count_if(values.begin(), values.end(), [](int64_t value) { return value >= 0; }); }
+    int64_t filled() const {
+        return std::count_if(values.begin(), values.end(), [](int64_t value) { return value >= 0; });
+    }
     float similarity(const float *query, int64_t slot) const {
         double sum = 0;
         for (int64_t i = 0; i < key_size; i++) sum += static_cast<double>(query[i]) * keys[slot * key_size + i];
@@ -62,7 +64,12 @@ struct Found {
 Found find(const AutoIndex &index, Memory &memory, const Vectors &queries, int64_t k, int threads = 1,
            const std::vector<int64_t> &exclude = {}) {
     const int64_t n = static_cast<int64_t>(queries.size()) / memory.key_size;
-    Found found{n, k, std::vector<int64_t>(n * k), std::vector<int64_t>(n * k), Vectors(n * k), Vectors(n * k),
+    Found found{n,
+                k,
+                std::vector<int64_t>(n * k),
+                std::vector<int64_t>(n * k),
+                Vectors(n * k),
+                Vectors(n * k),
                 std::vector<int32_t>(n * index.hints())};
     index.find(memory.slots(), {queries.data(), exclude.empty() ? nullptr : exclude.data(), n}, 40, threads,
                index.hints() ? found.hints.data() : nullptr,
@@ -148,7 +155,8 @@ bool same_codes(const Codes &a, const Codes &b, int64_t i, const CodeSize &size)
            sign_code(a.signs, i, size) == sign_code(b.signs, i, size);
 }
 
-// Every filled slot is in one list, with the codes of its key; every centroid is that of its keys, and in its region once.
+// Every filled slot is in one list, with the codes of its key; every centroid is that of its keys, and in its region
+// once.
 void check_lists(Memory &memory, const AutoIndex &index, int64_t many = AutoIndex::MANY) {
     const ListStore &store = index.inspect_lists()->store();
     CHECK(store.n_keys == memory.filled());
@@ -193,14 +201,14 @@ void check_lists(Memory &memory, const AutoIndex &index, int64_t many = AutoInde
 
 void read_everything(AutoIndex &index, Memory &memory) {
     ListsState state = index.export_state();
-    state.lists_to_read = 1'000'000;
+    state.learned.reach = REACH_BINS;
     index.restore(state);
     index.rebuild(memory.slots(), 1);
     CHECK(index.reads_lists());
 }
 
-double recall_at_1(const AutoIndex &index, Memory &memory, const Vectors &queries) {
-    const Found found = find(index, memory, queries, 10);
+double recall_at_1(const AutoIndex &index, Memory &memory, const Vectors &queries, int64_t k = 1) {
+    const Found found = find(index, memory, queries, k);
     int64_t hits = 0;
     for (int64_t i = 0; i < found.n; i++) {
         float best = -2;
@@ -337,19 +345,34 @@ void test_reaches_the_target_recall() {
         CHECK(index.reads_lists());
         for (int i = 0; i < 20; i++) update(memory, index, clustered(128, 32, centres));
         CHECK(recall_at_1(index, memory, clustered(300, 32, centres)) > 0.92);
-        CHECK(index.inspect_lists()->lists_to_read() < index.inspect_lists()->store().n_lists / 8);
+        CHECK(index.inspect_lists()->learned().share < 0.125);
+    }
+}
+
+// Codes cannot tell such keys apart, so that all that could be the nearest have to be read.
+void test_finds_near_duplicates() {
+    for (const auto &[kinds, each] : {std::pair{50, 300}, std::pair{5, 3000}}) {
+        Memory memory(64, kinds * each);
+        AutoIndex index(64, kinds * each, 0.95, 8192);
+        const Vectors centres = units(kinds, 64);
+        fill(memory, index, clustered(kinds * each, 64, centres, 0.24f));  // 0.03 in each dimension
+        const Vectors stored(memory.keys.begin(), memory.keys.begin() + 300 * 64);
+        CHECK(recall_at_1(index, memory, stored) > 0.93);
+        for (int i = 0; i < 20; i++) update(memory, index, clustered(128, 64, centres, 0.24f));
+        CHECK(recall_at_1(index, memory, stored) > 0.93);
+        CHECK(recall_at_1(index, memory, clustered(300, 64, centres, 0.24f)) > 0.93);
     }
 }
 
 void test_exact_where_lists_do_not_pay() {
     Memory memory(16, 2000);
     AutoIndex index(16, 2000, 0.95, 500);
-    CHECK(index.hints() == 2 && AutoIndex(16, 500, 0.95, 500).hints() == 0);
+    CHECK(index.hints() == 3 && AutoIndex(16, 500, 0.95, 500).hints() == 0);
     index.rebuild(memory.slots(), 1);
     bool was_exact = false, was_read = false;
     for (int step = 0; step < 60; step++) {
         const Found found = update(memory, index, units(30, 16));
-        CHECK(index.reads_lists() == (memory.filled() > 500) || index.inspect_lists()->lists_to_read() == Lists::ALL);
+        CHECK(index.reads_lists() == (memory.filled() > 500) || index.inspect_lists()->learned().reach == ALL);
         (index.reads_lists() ? was_read : was_exact) = true;
         if (!index.reads_lists()) CHECK(recall_at_1(index, memory, units(20, 16)) == 1);
         if (step == 0) CHECK(found.hints[0] == -1);
@@ -374,9 +397,15 @@ struct End {
     Memory memory;
     ListsState state;
     bool operator==(const End &other) const {
-        const auto all = [](const ListsState &s) { return std::tie(s.places, s.next, s.owner, s.head, s.length, s.counts, s.ranks); };
-        return found == other.found && memory.keys == other.memory.keys && all(state) == all(other.state) &&
-               state.lists_to_read == other.state.lists_to_read && state.asked == other.state.asked;
+        std::vector<double> all[2];
+        for (int i = 0; i < 2; i++)
+            ListsState::each_field(i ? other.state : state, [&](const char *, const auto &field) {
+                if constexpr (std::is_arithmetic_v<std::decay_t<decltype(field)>>)
+                    all[i].push_back(static_cast<double>(field));
+                else
+                    all[i].insert(all[i].end(), field.begin(), field.end());
+            });
+        return found == other.found && memory.keys == other.memory.keys && all[0] == all[1];
     }
 };
 
@@ -415,17 +444,18 @@ void test_a_restored_run_goes_on_the_same() {
 }
 
 void test_threads_and_variants_give_the_same() {
-    for (const int64_t many : {AutoIndex::MANY, int64_t{3000}})
-        for (const int64_t size : {40, 140}) {  // sign codes of 128 and of 256 bits
-            const auto straight = [](AutoIndex &, Memory &) {};
-            const auto names = kernels::variants();
-            const End best = run(many, size, 1, straight);
-            CHECK(run(many, size, 4, straight) == best);
-            for (const char *name : names) {
-                CHECK(kernels::use(name));
-                if (name != names.back()) CHECK(run(many, size, 1, straight) == best);
-            }
+    const auto straight = [](AutoIndex &, Memory &) {};
+    const auto names = kernels::variants();
+    const auto check = [&](int64_t many, int64_t size) {
+        const End best = run(many, size, 1, straight);
+        CHECK(run(many, size, 4, straight) == best);
+        for (const char *name : names) {
+            CHECK(kernels::use(name));
+            if (name != names.back()) CHECK(run(many, size, 1, straight) == best);
         }
+    };
+    check(AutoIndex::MANY, 140);  // sign codes of 256 bits
+    check(3000, 40);              // of 128 bits, and regions
 }
 
 void test_bad_states_are_refused() {
@@ -447,8 +477,8 @@ void test_bad_states_are_refused() {
             refused++;
         }
     };
-    const std::vector<std::vector<int32_t> ListsState::*> fields = {&ListsState::places, &ListsState::next, &ListsState::owner,
-                                                                    &ListsState::head,   &ListsState::length};
+    const std::vector<std::vector<int32_t> ListsState::*> fields = {
+        &ListsState::places, &ListsState::next, &ListsState::owner, &ListsState::head, &ListsState::length};
     for (const auto field : fields) {
         for (const int32_t wrong : {INT32_MIN, -2, -1, 0, 7, 1 << 20, INT32_MAX})
             attempt([&](ListsState &state) { std::fill((state.*field).begin(), (state.*field).end(), wrong); });
@@ -458,11 +488,14 @@ void test_bad_states_are_refused() {
     for (int i = 0; i < 6; i++)
         for (const int32_t wrong : {INT32_MIN, -2, INT32_MAX}) attempt([&](ListsState &state) { state.counts[i] = wrong; });
     attempt([](ListsState &state) { state.counts.pop_back(); });
-    for (const double wrong : {-1.0, double(NAN), double(INFINITY)}) attempt([&](ListsState &state) { state.ranks[3] = wrong; });
-    attempt([](ListsState &state) { state.ranks.pop_back(); });
-    attempt([](ListsState &state) { state.lists_to_read = 0; });
-    attempt([](ListsState &state) { state.lists_to_read = int64_t{1} << 40; });
-    attempt([](ListsState &state) { state.asked = -1; });
+    for (const double wrong : {-1.0, double(NAN), double(INFINITY)})
+        attempt([&](ListsState &state) { state.learned.share = wrong; });
+    for (const double wrong : {-1.0, double(NAN), double(INFINITY)})
+        attempt([&](ListsState &state) { state.learned.cosines[3] = wrong; });
+    for (const int64_t wrong : {int64_t{-1}, int64_t{0}, int64_t{65}, int64_t{1} << 40})
+        attempt([&](ListsState &state) { state.learned.reach = wrong; });
+    for (const int64_t wrong : {-1, 8}) attempt([&](ListsState &state) { state.learned.level = wrong; });
+    attempt([](ListsState &state) { state.learned.asked = -1; });
     CHECK(refused >= tried - 1);  // a count of reassigned keys may be any
     CHECK(find(index, memory, queries, 10) == before);
     for (int i = 0; i < 500; i++)  // what is not refused is safe to use
@@ -501,6 +534,7 @@ int main() {
     test_newest_of_equal_keys_comes_first();
     test_all_keys_equal();
     test_reaches_the_target_recall();
+    test_finds_near_duplicates();
     test_exact_where_lists_do_not_pay();
     test_a_restored_run_goes_on_the_same();
     test_threads_and_variants_give_the_same();

@@ -1,4 +1,4 @@
-"""The rules by the C++ extension: one call for each operation."""
+"""The rules by the C++ extension: one call for each operation. See `TorchBackend` for what they do."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from torch.autograd.graph import increment_version
 from rarecall import backend
 
 if TYPE_CHECKING:
-    from rarecall._native import Found, Index
     from rarecall.memory import Memory
 
 
 class NativeBackend:
-    """See `Backend`. It keeps no pointer into the memory: every call hands over its buffers."""
+    """Keeps no pointer into the memory: every call hands over its buffers."""
 
     def __init__(self, memory: Memory) -> None:
-        extension: Any = backend.extension()
-        self.memory, self.native = memory, extension
-        self.book = extension.Book()  # what follows from values and times
+        native: Any = backend.extension()
+        self.memory, self.native = memory, native
+        self.book = native.Book()  # what follows from values and times
         with torch.inference_mode(False):
             self._drawn = torch.empty((), dtype=torch.int64)
 
@@ -37,73 +36,65 @@ class NativeBackend:
     def rebuild(self) -> None:
         self.book.rebuild(self.memory._buffers)
 
-    def recall(self, query: Tensor, exclude: Tensor | None) -> Found:
+    def build(self, index: Any) -> Any:
+        """Return an index of the extension that has taken up the slots as they are now."""
+        index.rebuild(self.book, self.memory._buffers, torch.get_num_threads())
+        return index
+
+    def recall(self, query: Tensor, exclude: Tensor | None) -> Any:
         memory, search = self.memory, self.memory._modules["search"]
-        index, threads = search.index, torch.get_num_threads()
-        buffers, k, inverse_temperature = memory._buffers, memory.k, memory.inverse_temperature
-        if index is not None:
-            return self.native.recall(self.book, buffers, index, query, exclude, k, inverse_temperature, threads)
+        buffers, k, temperature, threads = (
+            memory._buffers,
+            memory.k,
+            memory.inverse_temperature,
+            torch.get_num_threads(),
+        )
+        if search.index is not None:
+            return self.native.recall(self.book, buffers, search.index, query, exclude, k, temperature, threads)
         found = self.native.ask(query, exclude, memory.key_size, k)
         candidates = search.find(memory, found.query, exclude)
-        self.native.rank(self.book, buffers, found, candidates.contiguous(), inverse_temperature, threads)
+        self.native.rank(self.book, buffers, found, candidates.contiguous(), temperature, threads)
         return found
 
-    def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> Found:
-        ordered = (
-            tensors[name].contiguous()
-            for name in ("query", "inverse_lengths", "slots", "similarities", "values", "weights")
-        )
+    def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> Any:
+        names = ("query", "inverse_lengths", "slots", "similarities", "values", "weights")
+        ordered = (tensors[name].contiguous() for name in names)
         return self.native.found_of(*ordered, exclude, self.memory.key_size, self.memory.k)
 
     def recall_gradient(
-        self, found: Found, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
+        self, found: Any, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
     ) -> Tensor:
         of = tuple(None if each is None else each.contiguous() for each in of)
-        threads = torch.get_num_threads()
-        return self.native.recall_gradient(keys, *changed, found, *of, self.memory.inverse_temperature, threads)
+        temperature, threads = self.memory.inverse_temperature, torch.get_num_threads()
+        return self.native.recall_gradient(keys, *changed, found, *of, temperature, threads)
 
-    def loss(
-        self, found: Found, target: Tensor, mask: Tensor | None, with_gradient: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def loss(self, found: Any, target: Tensor, mask: Tensor | None, with_gradient: bool) -> tuple[Tensor, Any]:
         memory = self.memory
         return self.native.loss(self.book, memory._buffers, found, target, mask, memory.margin, with_gradient)
 
     def update(
         self,
-        found: Found,
+        found: Any,
         target: Tensor,
         source: Tensor | None,
         mask: Tensor | None,
         generator: torch.Generator | None,
         keep: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        memory, draw = self.memory, partial(self._drawn.random_, generator=generator)
-        result = self.native.update(
-            *(self.book, memory._buffers, memory._modules["search"].index, found, target, source, mask),
-            *(memory.age_noise, draw, keep, torch.get_num_threads()),
-        )
-        increment_version(memory._buffers.values())
-        return result
+    ) -> tuple[Tensor, Any]:
+        draw = partial(self._drawn.random_, generator=generator)
+        return self._change(self.native.update, found, target, source, mask, self.memory.age_noise, draw, keep)
 
     def write(
         self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, keep: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        memory = self.memory
-        result = self.native.write(
-            *(self.book, memory._buffers, memory._modules["search"].index, keys, values, sources, counts),
-            *(memory.age_noise, self._drawn.random_, keep, torch.get_num_threads()),
-        )
-        increment_version(memory._buffers.values())
+    ) -> tuple[Tensor, Any]:
+        draw = self._drawn.random_
+        return self._change(self.native.write, keys, values, sources, counts, self.memory.age_noise, draw, keep)
+
+    def erase(self, slots: Tensor, keep: bool) -> Any:
+        return self._change(self.native.erase, slots, keep)
+
+    def _change(self, change: Any, *args: Any) -> Any:
+        buffers, index = self.memory._buffers, self.memory._modules["search"].index
+        result = change(self.book, buffers, index, *args, torch.get_num_threads())
+        increment_version(buffers.values())  # torch does not see what the extension writes
         return result
-
-    def erase(self, slots: Tensor, keep: bool) -> Tensor | None:
-        memory, threads = self.memory, torch.get_num_threads()
-        index = memory._modules["search"].index
-        before = self.native.erase(self.book, memory._buffers, index, slots, keep, threads)
-        increment_version(memory._buffers.values())
-        return before
-
-    def build(self, index: Index) -> Index:
-        """Return an index of the extension that has taken up the slots as they are now."""
-        index.rebuild(self.book, self.memory._buffers, torch.get_num_threads())
-        return index

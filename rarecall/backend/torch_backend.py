@@ -1,10 +1,10 @@
-"""The rules by torch: on any device, of any floating type, without a compiler. The extension does the same in fewer calls."""
+"""The rules by torch: on any device, of any floating type, without a compiler."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,17 @@ GOLDEN, MIX_1, MIX_2 = (number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58
 
 @dataclass(frozen=True, eq=False)
 class TorchFound:
-    """See `Found`."""
+    """What n queries found, without gradient; that of the extension has the same attributes.
+
+    Attributes:
+        query: (n, key_size), the queries made of length 1.
+        inverse_lengths: (n,), by what each query was multiplied.
+        slots: (n, k) int64, nearest first; -1 where there are fewer than k.
+        similarities: (n, k); -inf where there is none.
+        values: (n, k) int64; -1 where there is none.
+        weights: (n, k), softmax of inverse temperature x similarities; 0 where there is none.
+        exclude: (n,) int64, or None.
+    """
 
     query: Tensor
     inverse_lengths: Tensor
@@ -35,17 +45,19 @@ class TorchFound:
 
 
 class TorchBackend:
-    """See `Backend`."""
+    """The paper's rules, and what `NativeBackend` does too."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.used = self.filled = 0
 
     def rebuild(self) -> None:
+        """Take up the slots as they are now."""
         filled = (self.memory.values >= 0).nonzero().squeeze(1)
         self.used, self.filled = int(filled[-1]) + 1 if len(filled) else 0, len(filled)
 
     def recall(self, query: Tensor, exclude: Tensor | None) -> TorchFound:
+        """Find the neighbours of queries, (n, key_size); exclude: (n,) int64, or None."""
         memory = self.memory
         units, inverse_lengths = normalise(query)
         found = memory.search.find(memory, units, exclude)
@@ -62,21 +74,29 @@ class TorchBackend:
         gone = slots < 0
         keys = functional.embedding(slots.clamp(min=0), memory.keys)  # (n, k, key_size)
         # Not by matmul, which may round equal keys of one row differently.
-        similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill_(gone, -torch.inf)
+        similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill(gone, -torch.inf)
         similarities, order = similarities.sort(dim=1, descending=True, stable=True)
         slots, gone = slots.gather(1, order), gone.gather(1, order)
         # A row without any neighbour would be nan in a softmax over -inf.
         logits = (memory.inverse_temperature * similarities).masked_fill_(gone, torch.finfo(similarities.dtype).min)
-        weights = logits.softmax(-1).masked_fill_(gone, 0.0)
-        values = memory.values[slots.clamp(min=0)].masked_fill_(gone, -1)
+        weights = logits.softmax(-1).masked_fill(gone, 0.0)
+        values = memory.values[slots.clamp(min=0)].masked_fill(gone, -1)
         return TorchFound(units, inverse_lengths, slots, similarities, values, weights, exclude)
 
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> TorchFound:
+        """Return what was found from tensors named as its attributes."""
         return TorchFound(**tensors, exclude=exclude)
 
     def recall_gradient(
         self, found: TorchFound, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
     ) -> Tensor:
+        """Return the gradient of the queries, (n, key_size).
+
+        Args:
+            keys: (capacity, key_size), as they are now.
+            changed: slots (m,), ascending, and their keys as they were, (m, key_size).
+            of: the gradients of the normalised queries, of similarities and of weights, None for 0.
+        """
         of_units, of_similarities, of_weights = of
         weights, slots = found.weights, found.slots
         by_slot = torch.zeros_like(weights)
@@ -98,6 +118,7 @@ class TorchBackend:
     def loss(
         self, found: TorchFound, target: Tensor, mask: Tensor | None, with_gradient: bool
     ) -> tuple[Tensor, Tensor | None]:
+        """Return the mean margin loss, a scalar, and its gradient by the queries, (n, key_size)."""
         memory = self.memory
         right = found.values == target[:, None]
         wrong = ~right & (found.values >= 0)
@@ -155,6 +176,7 @@ class TorchBackend:
         generator: torch.Generator | None,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
+        """Confirm and write; return the slots touched, ascending, and their old keys where these are to be kept."""
         memory = self.memory
         rows = slice(None) if mask is None else mask
         query, nearest, answers = found.query[rows], found.slots[rows, 0], found.values[rows, 0]
@@ -178,6 +200,7 @@ class TorchBackend:
     def write(
         self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
+        """Write each key to a slot of its own; returns the same."""
         none, units = values.new_empty(0), normalise(keys)[0]
         confirmed = none, units.new_empty((0, self.memory.key_size)), none
         return self._change(units, confirmed, (units, values, sources, counts), None, keep)
@@ -196,20 +219,33 @@ class TorchBackend:
         check_room(len(values), memory.capacity, zeros=int((~query.any(1)).sum()))
         written = self._choose(confirmed, len(values), generator)
         touched = torch.cat([confirmed, written]).unique()
-        before = memory.keys[touched] if keep else None
-        self.filled += int((memory.values[written] < 0).sum())
-        self.used = max(self.used, int(written.max()) + 1) if len(written) else self.used
-        # Ctrl-C between two of these lines must leave no key with the value of another: values go first and come last.
-        memory.values[written] = -1
-        memory.now += 1
-        memory.keys[confirmed] = confirmed_keys
-        memory.counts[confirmed] += added
-        memory.keys[written] = keys  # where a slot was confirmed as well, it is written last
-        memory.sources[written] = -1 if sources is None else sources
-        memory.counts[written] = 1 if counts is None else counts
-        memory.times[touched] = memory.now
-        memory.values[written] = values
-        return touched, before
+        to_confirm, to_write = torch.searchsorted(touched, confirmed), torch.searchsorted(touched, written)
+        old = {name: memory._buffers[name][touched] for name in ("keys", "values", "sources", "counts")}
+        new_rows = {name: rows.clone() for name, rows in old.items()}
+        new_rows["keys"][to_confirm] = confirmed_keys
+        new_rows["counts"][to_confirm] += added
+        new_rows["keys"][to_write] = keys  # where a slot was confirmed as well, it is written
+        new_rows["values"][to_write] = values
+        new_rows["sources"][to_write] = -1 if sources is None else sources
+        new_rows["counts"][to_write] = 1 if counts is None else counts
+        now = memory.now + 1
+        self._assign(touched, now, times=now.expand(len(touched)), **new_rows)
+        return touched, old["keys"] if keep else None
+
+    def _assign(self, slots: Tensor, now: Tensor, **rows: Tensor) -> None:
+        """Put new rows into slots and set the time: all of it or, where Ctrl-C or an error comes between, nothing."""
+        buffers: dict[str, Any] = self.memory._buffers
+        old, old_now = {name: buffers[name][slots] for name in rows}, buffers["now"].clone()
+        try:
+            buffers["now"].copy_(now)
+            for name, new in rows.items():
+                buffers[name][slots] = new
+        except BaseException:
+            buffers["now"].copy_(old_now)
+            for name, before in old.items():
+                buffers[name][slots] = before
+            raise
+        self.rebuild()
 
     def _choose(self, confirmed: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
         """(count,) int64: the slots to write: empty ones, the lowest first, then those of the largest age + r.
@@ -230,7 +266,7 @@ class TorchBackend:
         slots = free.nonzero().squeeze(1)
         times = memory.times[slots]
         if len(slots) > left:
-            # Noise of less than `age_noise` can lift a slot past the last of the oldest only if it was touched less than
+            # Noise below `age_noise` can lift a slot past the last of the oldest only if it was touched less than
             # `age_noise` updates after it.
             last = times.kthvalue(left).values
             near = times < last + max(math.ceil(memory.age_noise), 1)
@@ -240,15 +276,12 @@ class TorchBackend:
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
     def erase(self, slots: Tensor, keep: bool) -> Tensor | None:
-        memory = self.memory
-        before = memory.keys[slots] if keep else None
-        memory.values[slots] = -1
-        memory.keys[slots] = 0.0
-        memory.sources[slots] = -1
-        memory.counts[slots] = 0
-        memory.times[slots] = -1
-        self.filled -= len(slots)
-        return before
+        """Empty filled slots, (n,), ascending; return their keys where these are to be kept."""
+        memory, none = self.memory, torch.full_like(slots, -1)
+        before = memory.keys[slots]
+        empty = torch.zeros_like(before)
+        self._assign(slots, memory.now, keys=empty, values=none, sources=none, counts=none + 1, times=none)
+        return before if keep else None
 
 
 def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -267,7 +300,7 @@ def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uniform(seed: int, slots: Tensor) -> Tensor:
-    """(n,) float64 in [0, 1): a number that follows from a seed and a slot, by SplitMix64; as in native/memory/book.cpp."""
+    """Return the noise of each slot, (n,) float64 in [0, 1), by SplitMix64; as in native/memory/book.cpp."""
 
     def shifted(x: Tensor, bits: int) -> Tensor:
         return (x >> bits) & ((1 << (64 - bits)) - 1)  # of unsigned numbers

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rarecall import storage
-from rarecall.memory import FIELDS, Memory
+from rarecall.memory import Memory
 from rarecall.models.convnet import ConvNet
 from rarecall.models.gnmt import GNMT
 from rarecall.models.joined import Joined
 from rarecall.models.neural_gpu import NeuralGPU
 from rarecall.models.residual import ResidualNet
 from rarecall.models.seq2seq import Seq2Seq
+from rarecall.slots import FIELDS
 
 
 @runtime_checkable
@@ -110,8 +111,6 @@ def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.Pat
     except RuntimeError as error:
         raise ValueError(f"{path} holds weights of another network than {type(network).__name__}: {error}") from error
     network.eval()
-
-
 
 
 def _memories(network: nn.Module) -> dict[str, Memory]:

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
+from rarecall import backend
 from rarecall.search.base import Search
 from rarecall.search.exact import LONGEST_KEY, multiply
 
 if TYPE_CHECKING:
-    from rarecall._native import AutoIndex
     from rarecall.memory import Memory
 
 SMALL = 8192  # keys: up to this many, reading them all is as fast as reading lists
-MANY = 2**20  # keys: from this many on, lists are shorter, and a query compares itself with those of the nearest regions
+MANY = (
+    2**20
+)  # keys: from this many on, lists are shorter, and a query compares itself with those of the nearest regions
 
 
 class AutoSearch(Search):
     """Reads inverted lists of keys: as many as find the nearest key with the wanted probability.
 
-    Similar keys stand in a list. A query compares itself with the lists' centroids and reads the nearest lists. A key that
-    changes moves to the list of the nearest centroid, centroids are the means of their keys at all times, and lists are
-    split and dissolved as they grow long or short: nothing is ever trained, and a change costs the same at any time.
+    Similar keys stand in a list. A query compares itself with the lists' centroids and reads the nearest lists. A key
+    that changes moves to the list of the nearest centroid, centroids are the means of their keys at all times, and
+    lists are split and dissolved as they grow long or short: nothing is ever trained, and a change costs the same at
+    any time.
 
-    How many lists a query reads is learned: now and then, at an update, one of its queries is searched for in all keys, and
-    the lists it would have had to read to find the nearest key are counted. Where that is more than half of all lists, the
-    search is exact.
+    How many lists a query reads is learned: now and then, at an update, one of its queries is searched for in all keys,
+    and it is noted what it would have had to read to find the nearest key. Where that is too much, the search is exact.
 
-    Lists hold two bytes of each number of a key: similarities are true to about 1e-5. A memory of up to 8192 keys, one on
-    a GPU, and one without the C++ extension is searched exactly.
+    Lists hold two bytes of each number of a key: similarities are true to about 1e-5. A memory of up to 8192 keys, one
+    on a GPU, and one without the C++ extension is searched exactly.
 
     Args:
         key_size: the key dimension.
         capacity: number of slots.
         target_recall: the share of queries whose nearest neighbour is found, 0 to 1 (exclusive).
     """
-
-    index: AutoIndex | None
 
     def __init__(self, key_size: int, capacity: int, *, target_recall: float = 0.95) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class AutoSearch(Search):
                 'search="exact".'
             )
         self.target_recall = target_recall
-        # Where each key is and what was learned, while there is no index that knows: of a memory loaded, copied or moved.
+        # Where each key is and what was learned, of a memory that was loaded, copied or moved and has no index yet.
         self._exported: dict[str, Tensor] = {}
 
     def settings(self) -> dict[str, float]:
@@ -70,10 +70,14 @@ class AutoSearch(Search):
             return
         index = native.native.AutoIndex(memory.key_size, memory.capacity, self.target_recall, SMALL, MANY)
         if self._exported:
-            index.restore(self._exported)
+            with suppress(ValueError, KeyError):  # a state that cannot be: the lists are made anew
+                index.restore(self._exported)
         self.index, self._exported = native.build(index), {}
 
     def _state(self) -> dict[str, Tensor]:
+        extension = backend.extension()
+        if self.index is None and not self._exported and extension is not None:
+            return extension.AutoIndex(1, 1, self.target_recall, SMALL, MANY).export_state()  # of a memory without keys
         return self._exported if self.index is None else self.index.export_state()
 
     def __getstate__(self) -> dict[str, Any]:

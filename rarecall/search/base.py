@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from rarecall._native import Index
     from rarecall.memory import Memory
 
 
@@ -24,7 +23,7 @@ class Search(nn.Module):
         version: the version of the memory that the search has followed to.
     """
 
-    index: Index | None
+    index: Any
     version: int | None
 
     def __init__(self) -> None:
@@ -73,6 +72,10 @@ class Search(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # An index is not copied: it is made anew from what the copy has in buffers.
         return super().__getstate__() | {"index": None, "version": None}
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.index = self.version = None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Search:
         super()._apply(fn, recurse)

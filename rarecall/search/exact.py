@@ -37,38 +37,41 @@ class ExactSearch(Search):
 
 
 def multiply(memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-    """Return the k slots of the largest products with each query, (n, at most k), by torch."""
+    """Return the k slots of the largest products with each query, (n, at most k); of equal ones the newest."""
     n, used = len(query), memory.used
     empty = memory.values[:used] < 0
-    holes = bool(empty.any())
     own_row, own_slot = _excluded(memory.sources[:used], exclude)
     best, slots = query.new_empty((n, 0)), query.new_empty((n, 0), dtype=torch.int64)
-    length = max(BLOCK // max(n, 1), k)
+    length = max(BLOCK // max(n, 1), k + 1)
     for start in range(0, used, length):
         end = min(start + length, used)
         similarities = query @ memory.keys[start:end].T  # (n, end - start)
-        if holes:
-            similarities.masked_fill_(empty[start:end], -torch.inf)
-        if len(own_slot):
-            here = (own_slot >= start) & (own_slot < end)
-            similarities[own_row[here], own_slot[here] - start] = -torch.inf
-        here = torch.arange(start, end, device=slots.device).expand(n, -1)
-        best, slots = _best(torch.cat([best, similarities], 1), torch.cat([slots, here], 1), k, memory.times)
+        similarities.masked_fill_(empty[start:end], -torch.inf)
+        here = (own_slot >= start) & (own_slot < end)
+        similarities[own_row[here], own_slot[here] - start] = -torch.inf
+        block_best, block_slots = similarities.topk(min(k + 1, end - start))
+        best, slots = torch.cat([best, block_best], 1), torch.cat([slots, block_slots + start], 1)
+        best, place = best.topk(min(k + 1, best.shape[1]))
+        slots = slots.gather(1, place)
+    if best.shape[1] > k:
+        # matmul may round equal keys differently. Where the last that is taken and the first that is not are as good as
+        # equal, all keys are scored again, each in the same way.
+        tied = best[:, k - 1] - best[:, k] <= 16 * torch.finfo(best.dtype).eps
+        best, slots = best[:, :k], slots[:, :k]
+        for row in (tied & best[:, -1].isfinite()).nonzero().squeeze(1).tolist():
+            scores = torch.cat([(keys * query[row]).sum(1) for keys in memory.keys[:used].split(2**14)])
+            scores = scores.masked_fill(empty, -torch.inf).index_fill(0, own_slot[own_row == row], -torch.inf)
+            best[row], slots[row] = k_best(scores[None], torch.arange(used, device=slots.device)[None], k, memory.times)
     return slots.masked_fill(best == -torch.inf, -1)
 
 
-def _best(similarities: Tensor, slots: Tensor, k: int, times: Tensor) -> tuple[Tensor, Tensor]:
-    """The k largest similarities of each row and their slots, (n, at most k); of equal ones, the newest slots."""
-    if slots.shape[1] <= k:
-        return similarities, slots
-    best, place = similarities.topk(k + 1)
-    if bool((best[:, k - 1] == best[:, k]).any()):
-        # The cut goes through equal ones: stable sorts from the last criterion to the first.
-        place = slots.sort(descending=True).indices
-        place = place.gather(1, times[slots.gather(1, place)].sort(descending=True, stable=True).indices)
-        place = place.gather(1, similarities.gather(1, place).sort(descending=True, stable=True).indices)[:, :k]
-        return similarities.gather(1, place), slots.gather(1, place)
-    return best[:, :k], slots.gather(1, place[:, :k])
+def k_best(similarities: Tensor, slots: Tensor, k: int, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the k largest similarities of each row and their slots, (n, k); of equal ones, the newest slots."""
+    # Stable sorts from the last criterion to the first.
+    place = slots.sort(descending=True).indices
+    place = place.gather(1, times[slots.gather(1, place)].sort(descending=True, stable=True).indices)
+    place = place.gather(1, similarities.gather(1, place).sort(descending=True, stable=True).indices)[:, :k]
+    return similarities.gather(1, place), slots.gather(1, place)
 
 
 def _excluded(sources: Tensor, exclude: Tensor | None) -> tuple[Tensor, Tensor]:

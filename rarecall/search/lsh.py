@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rarecall.search.base import Search
+from rarecall.search.exact import k_best
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -32,7 +33,7 @@ class LSHSearch(Search):
     Args:
         key_size: the key dimension.
         capacity: number of slots.
-        target_recall: the share of neighbours at a cosine of 0.9 that are to be found; nearer ones are found more often.
+        target_recall: the share of neighbours at a cosine of 0.9 to be found; nearer ones are found more often.
         tables: hash tables, each with hash vectors of its own; by default as many as `target_recall` asks for.
         bits: hash vectors of a table; by default so many that a bucket of a full memory holds `width / 4` on average.
         probes: buckets looked into in each table; there are 2 ** bits of them.
@@ -65,7 +66,8 @@ class LSHSearch(Search):
             )
         if not 0 < target_recall < 1:
             raise ValueError(
-                f'LSHSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take search="exact".'
+                f"LSHSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take "
+                'search="exact".'
             )
         if bits is None:
             bits = max(math.ceil(math.log2(4 * capacity / width)), 1)
@@ -79,7 +81,7 @@ class LSHSearch(Search):
         if tables is None:
             tables = math.ceil(math.log(1 - target_recall) / math.log(1 - self._found_in_a_table()))
         self.tables = tables
-        planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator), dim=0)
+        planes = F.normalize(torch.randn(key_size, tables * bits, generator=generator, dtype=torch.float32), dim=0)
         self.register_buffer("planes", planes)
         # Of each slot and table: its code, and its place in the bucket of that code (-1 where it is in none).
         self.register_buffer("codes", torch.zeros(tables, capacity, dtype=torch.int32))
@@ -114,10 +116,7 @@ class LSHSearch(Search):
             allowed = (exclude[row] != memory.sources[slot]) | (exclude[row] < 0)
             row, slot = row[allowed], slot[allowed]
         similarity = torch.cat(
-            [
-                torch.linalg.vecdot(query[r], memory.keys[s])
-                for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)
-            ]
+            [(query[r] * memory.keys[s]).sum(1) for r, s in zip(row.split(2**16), slot.split(2**16), strict=True)]
         )
         # From pairs to one row of candidates for each query.
         count = row.bincount(minlength=len(query))
@@ -127,7 +126,7 @@ class LSHSearch(Search):
         if shape[1] <= k:
             return slots
         similarities = similarity.new_full(shape, -torch.inf).index_put_((row, column), similarity)
-        return slots.gather(1, similarities.topk(k, sorted=False).indices)
+        return k_best(similarities, slots, k, memory.times)[1]
 
     def changed(self, memory: Memory, slots: Tensor) -> None:
         for table, places in enumerate(self.places):
@@ -191,7 +190,7 @@ class LSHSearch(Search):
     def _found_in_a_table(self, cosine: float = 0.9, trials: int = 2000) -> float:
         """The share of keys at this cosine that one table finds: tried out with margins as random vectors have them."""
         generator = torch.Generator().manual_seed(0)
-        query, aside = torch.randn(2, trials, self.bits, generator=generator)
+        query, aside = torch.randn(2, trials, self.bits, generator=generator, dtype=torch.float32)
         key = cosine * query + math.sqrt(1 - cosine**2) * aside
         found = (self._probe(query) == self._code(key).unsqueeze(-1)).any(-1).float().mean().item()
         return min(max(found, 0.01), 0.99)  # so that there is at least one table, and an end to them

@@ -1,0 +1,268 @@
+"""The buffers of a memory, and what keeps all that follows from them in step."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rarecall import backend
+from rarecall.backend.native_backend import NativeBackend
+from rarecall.checks import check_slots, refuse_edited_recall
+from rarecall.gradient import History
+from rarecall.locking import ReadWriteLock
+from rarecall.recall import Recall
+from rarecall.search import Search
+
+# What each slot holds: the type, and what an empty slot has.
+FIELDS = {
+    "keys": (torch.float32, 0),
+    "values": (torch.int64, -1),
+    "sources": (torch.int64, -1),
+    "counts": (torch.int64, 0),
+    "times": (torch.int64, -1),
+}
+NAMES = (*FIELDS, "now")  # of all buffers
+
+
+class SlotBuffers(nn.Module):
+    """Slots in buffers, a search that follows them, and a backend that works on them.
+
+    Whatever follows from the buffers remembers the version that it is of, and is made anew where that is not the
+    memory's. A change through the memory is followed step by step. Buffers that were edited by hand, loaded, copied or
+    moved have another stamp than the one that was seen last, and are taken up at the next call.
+
+    Args:
+        key_size: the key dimension.
+        capacity: number of slots.
+        search: follows the slots.
+    """
+
+    keys: Tensor
+    values: Tensor
+    sources: Tensor
+    counts: Tensor
+    times: Tensor
+    now: Tensor
+    search: Search
+    # nn.Module looks these up more slowly as attributes.
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+
+    def __init__(self, key_size: int, capacity: int, search: Search) -> None:
+        super().__init__()
+        self.key_size, self.capacity, self.search = key_size, capacity, search
+        for name, (dtype, empty) in FIELDS.items():
+            shape = (capacity, key_size) if name == "keys" else (capacity,)
+            # Zeros take no memory until they are written.
+            slots = torch.full(shape, empty, dtype=dtype) if empty else torch.zeros(shape, dtype=dtype)
+            self.register_buffer(name, slots)
+        self.register_buffer("now", torch.zeros((), dtype=torch.int64))
+        self.lock = ReadWriteLock()
+        self._state = _State()
+
+    @property
+    def backend(self) -> backend.Backend:
+        """What does the arithmetic, in step with the buffers."""
+        if self._state.seen != _stamp(self._buffers):
+            self.lock.exclusive(self._take_up_buffers)
+        return self._state.backend
+
+    @property
+    def native(self) -> NativeBackend | None:
+        """The same where it is the C++ extension."""
+        return self.backend if isinstance(self.backend, NativeBackend) else None
+
+    @property
+    def version(self) -> int:
+        """Grows with every change: a recall of an older version is out of date."""
+        self.backend  # noqa: B018 - takes up what was edited by hand
+        return self._state.version
+
+    @property
+    def used(self) -> int:
+        """No slot from this one on is filled, so a search need not look there."""
+        return self.backend.used
+
+    def __len__(self) -> int:
+        return self.backend.filled
+
+    # ---- in step ----
+
+    def _reading(self, read: Callable[..., Any], *args: Any) -> Any:
+        """Read beside others, with everything in step."""
+        if not self._in_step():
+            self.lock.exclusive(self._get_in_step)
+        return self.lock.shared(read, *args)
+
+    def _changing(self, change: Callable[..., Any], *args: Any) -> Any:
+        """Change alone, with everything in step before."""
+        return self.lock.exclusive(self._change_in_step, change, args)
+
+    def _change_in_step(self, change: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if not self._in_step():
+            self._get_in_step()
+        return change(*args)
+
+    def _in_step(self) -> bool:
+        """Whether backend and search follow from the buffers as they are now."""
+        state = self._state
+        followed: int | None = self._modules["search"].version
+        return followed == state.version and _stamp(self._buffers) == state.seen
+
+    def _get_in_step(self: Any) -> None:
+        """Take up buffers that were edited by hand, loaded, copied or moved."""
+        self._take_up_buffers()
+        state, search = self._state, self.search
+        if search.version != state.version:
+            search.restore(self) if state.restoring else search.rebuild(self)
+            state.restoring = False
+            search.__dict__["version"] = state.version
+
+    def _take_up_buffers(self: Any) -> None:
+        state = self._state
+        if state.seen == _stamp(self._buffers):
+            return
+        check_slots(self._buffers, "The memory")
+        state.backend = backend.choose(self)
+        state.native = state.backend.native if isinstance(state.backend, NativeBackend) else None
+        state.version += 1
+        state.backend.rebuild()
+        state.seen = _stamp(self._buffers)
+
+    def _change(self, change: Any, *args: Any) -> None:
+        """Change slots, and tell whoever has to know."""
+        state, search = self._state, self._modules["search"]
+        # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
+        state.version += 1
+        try:
+            with torch.no_grad():
+                touched, before = change(*args, bool(state.histories))
+        except Exception:
+            state.version -= 1  # it was refused, and nothing has changed
+            raise
+        state.seen = _stamp(self._buffers)
+        if before is not None:
+            self._keep(touched, before)
+        if search.index is None:
+            with torch.no_grad():
+                search.changed(self, touched)
+        search.__dict__["version"] = state.version
+
+    def begin_history(self, found: Any) -> History:
+        """Follow the keys of what was found from now on, for a gradient that is to come."""
+        history = History(self, found)
+        self._state.histories.add(weakref.ref(history, self._state.histories.discard))
+        return history
+
+    def _keep(self, slots: Tensor, before: Tensor) -> None:
+        """Hand over the keys that slots ((m,) int64, ascending) had, to the recalls whose gradient is to come."""
+        for known in list(self._state.histories):
+            history = known()
+            if history is not None:
+                history.add(slots, before)
+
+    def _check_recall(self, recall: Recall) -> None:
+        if recall.memory is not self:
+            raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
+        if recall.version != self._state.version:
+            raise ValueError(
+                "This recall is out of date: the memory was changed after it was made, and its slots may hold other "
+                "keys by now. Ask again: memory(query); and call loss before update."
+            )
+        if recall._made and recall.edited:
+            refuse_edited_recall()
+
+    # ---- nn.Module: copying, moving, loading ----
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy begins anew; its search needs no rebuilding where this one's is in step.
+        state = _State()
+        state.version, state.restoring = self._state.version, self._in_step()
+        return super().__getstate__() | {"_state": state}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SlotBuffers:
+        # network.half() must not round the keys, nor the hash vectors that they were hashed with.
+        def at_least_float32(tensor: Tensor) -> Tensor:
+            applied: Tensor = fn(tensor)
+            rounded = applied.is_floating_point() and applied.dtype.itemsize < tensor.dtype.itemsize <= 4
+            return tensor.to(applied.device) if rounded else applied
+
+        self.lock.exclusive(self._move, at_least_float32, recurse)
+        return self
+
+    def _move(self, fn: Any, recurse: bool) -> None:
+        state = self._state
+        state.restoring = self._in_step() or (state.restoring and state.seen is None)
+        self._keep_all()
+        super()._apply(fn, recurse)
+        state.version += 1
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        given = {name: state_dict[prefix + name] for name in NAMES if prefix + name in state_dict}
+        mine = [name for name in state_dict if name.startswith(prefix)]
+        try:
+            self._check_given(given)
+        except (ValueError, TypeError) as error:
+            error_msgs.append(f"{error} Nothing of the memory {prefix.rstrip('.')!r} was loaded.")
+            for name in mine:
+                del state_dict[name]  # the search's part neither
+            return
+        self._keep_all()
+        arguments = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+        if given:
+            # Slots and search that come together fit together.
+            self._state.restoring = len(given) == len(NAMES) and any(n.startswith(f"{prefix}search.") for n in mine)
+            self._state.version += 1
+
+    def _check_given(self, given: Mapping[str, Any]) -> None:
+        for name, tensor in given.items():
+            own = self._buffers[name]
+            fits = isinstance(tensor, Tensor) and tensor.is_floating_point() == own.is_floating_point()
+            if not fits or tensor.shape != own.shape:
+                came = f"{tensor.dtype} of {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor)
+                raise ValueError(f"size mismatch for {name}: got {came}; expected {own.dtype} of {tuple(own.shape)}.")
+        if given:
+            device = self.values.device
+            check_slots({name: given.get(name, own).to(device) for name, own in self._buffers.items()}, "The state")
+
+    def _keep_all(self) -> None:
+        """All keys may change: keep them for gradients that are to come."""
+        if self._state.histories:
+            slots = (self.values >= 0).nonzero().squeeze(1)
+            self._keep(slots, self.keys[slots])
+
+
+class _State:
+    """What follows from the buffers, and what tells whether it still does."""
+
+    __slots__ = ("backend", "histories", "native", "restoring", "seen", "version")
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.seen: int | None = None  # the stamp of the buffers that the backend was made of
+        self.restoring = False  # whether the search's own state is of these buffers
+        self.backend: Any = None
+        self.native: Any = None  # the extension, where it is the backend
+        self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
+
+
+def _stamp(buffers: Any) -> int:
+    extension = backend.extension()
+    if extension is not None:
+        return extension.stamp(buffers, NAMES)
+    tensors = [buffers[name] for name in NAMES]
+    return hash(tuple((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors))
