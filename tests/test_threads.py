@@ -85,9 +85,10 @@ def ask_while_one_teaches(backend: str, search: str, keys: int, steps: int) -> N
             answers = [pool.submit(ask, seed) for seed in range(3)]
             try:
                 for step in range(steps):
-                    taught.teach(memory, torch.randperm(keys)[:16])  # with new values: all miss
-                    if step % 3 == 0:  # the same again: all are confirmed
-                        which = torch.randperm(keys)[:16]
+                    # One half gets new values: all of them miss. The other is taught the same again, and confirmed.
+                    taught.teach(memory, torch.randperm(keys // 2)[:16])
+                    if step % 3 == 0:
+                        which = keys // 2 + torch.randperm(keys // 2)[:16]
                         memory.update(memory(taught.vectors[which]), which + TURN * taught.finished[which])
             finally:
                 done.set()
