@@ -203,7 +203,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Tensor]], object], dict[str, Any], st
     "fewer times than keys": (shorter("times"), {}, "slot|times"),
     "fewer counts than keys": (shorter("counts"), {}, "slot|counts"),
     "more slots than the capacity": (longer, {}, "keys|slots|capacity"),
-    "no keys": (lambda tensors: tensors.pop("keys"), {}, "keys"),
+    "no keys": (lambda tensors: tensors.pop("keys"), {}, "key"),
     "values of another type": (lambda tensors: tensors.update(values=tensors["values"].float()), {}, "values"),
     "another key size": (nothing, {"key_size": 7}, "key"),
     "a capacity of fewer slots": (nothing, {"capacity": 3}, "capacity|keys|slots"),
@@ -212,7 +212,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Tensor]], object], dict[str, Any], st
     "a negative margin": (nothing, {"margin": -1.0}, "margin"),
     "a margin that is no number": (nothing, {"margin": "wide"}, "margin|settings"),
     "a capacity that is no number": (nothing, {"capacity": None}, "capacity|settings"),
-    "a key size past all bounds": (nothing, {"key_size": 2**62}, "key"),
+    "a key size past all bounds": (nothing, {"key_size": 2**62}, "key|slots"),
     "a setting that there is not": (nothing, {"colour": 3}, "colour|settings"),
 }
 

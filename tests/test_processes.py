@@ -35,7 +35,7 @@ def share(memory: Memory) -> float:
 def go_on(memory: Memory) -> None:
     """Asks, teaches and forgets, and all of it is right."""
     check_found(memory, share(memory))
-    for step in range(10):
+    for step in range(6):
         new = unit(30, SIZE)
         teach(memory, new, torch.arange(30) + 10_000 * (step + 1))
         answers = memory(new).value - 10_000 * (step + 1)
@@ -145,12 +145,12 @@ def test_shared_storage_is_taken_up(search) -> None:
 
 def fork(search: str) -> None:
     with using("native"):
-        torch.set_num_threads(2)  # what threads the parent has are not in the child
+        torch.set_num_threads(2)  # the threads that the parent had are not in the child
         memory = filled_memory(search)
         memory(unit(300, SIZE))
+        torch.set_num_threads(1)
 
         def child() -> None:
-            torch.set_num_threads(1)
             go_on(memory)
 
         process = multiprocessing.get_context("fork").Process(target=child)
