@@ -123,9 +123,6 @@ class Memory(SlotBuffers):
         if torch.compiler.is_compiling():
             return run_eagerly(Memory.forward, self, query, exclude)
         check_query(query, self.key_size)
-        if torch.is_autocast_enabled(query.device.type):
-            with torch.autocast(query.device.type, enabled=False):
-                return self.forward(query, exclude)
         shape, keys = query.shape, self._buffers["keys"]
         if exclude is not None:
             exclude = self._ids("exclude", exclude, shape[:-1], at_least=-1)

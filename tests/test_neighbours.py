@@ -22,7 +22,7 @@ class Given(Search):
 
 
 def assert_right(memory: Memory, recall: Recall, row: int, expected: Tensor, weights_within: float) -> None:
-    """Whether the neighbours of a query are the slots `expected`, in order, with the similarities and weights they have."""
+    """The neighbours of a query are the slots `expected`, in order, with the similarities and weights they have."""
     count = len(expected)
     slots, similarities = recall.slots[row], recall.similarities[row]
     assert slots[:count].sort().values.tolist() == expected.sort().values.tolist()
