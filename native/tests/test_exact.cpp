@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "../index/exact.h"
 #include "../kernels/kernels.h"
@@ -216,6 +217,21 @@ void test_threads_and_variants() {
     }
 }
 
+void test_searches_beside_each_other() {
+    const int64_t size = 20, n = 6;
+    TestMemory memory(unit_vectors(20000, size), size);
+    ExactIndex index(size, memory.capacity);
+    index.rebuild(memory.slots(), 2);
+    const Keys units = unit_vectors(n, size);
+    const TestNeighbours expected = find(index, memory, {units.data(), nullptr, n}, 50, 2);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&] {
+            for (int round = 0; round < 10; round++) CHECK(find(index, memory, {units.data(), nullptr, n}, 50, 2) == expected);
+        });
+    for (auto &each : threads) each.join();
+}
+
 void test_long_keys() {
     const int64_t size = ExactIndex::LONGEST_KEY;
     for (const char *kind : {"random", "signs"}) {
@@ -254,6 +270,7 @@ int main() {
     test_edges();
     test_changes();
     test_threads_and_variants();
+    test_searches_beside_each_other();
     for (const char *variant : kernels::variants()) {
         CHECK(kernels::use(variant));
         test_any_size();
