@@ -4,7 +4,8 @@
 // for Nearest Neighbor Search", PAMI 2011): similar keys stand in a list, block after block, and a query reads the
 // lists of the nearest centroids. It compares itself with centroids by sign codes and then by the int8 codes of the
 // best; with the keys of lists likewise; and with the k best by 8 more bits a number, which gives similarities to about
-// 1e-5. Nothing is read from the slots but values, sources and times, since each key would be a cache miss or more.
+// 1e-5. From the slots themselves only values, sources and times are read, and the keys of those that are too close to
+// the best to tell: each would be a cache miss or more.
 //
 // Lists follow the keys as in SPFresh (Xu et al., "SPFresh: Incremental In-Place Update for Billion-Scale Vector
 // Search", SOSP 2023): a list that grows long is split in two, the keys of one that grows short join others, and keys
@@ -14,8 +15,8 @@
 //
 // From `many` keys on, centroids are what costs most. Lists are shorter there, so that the keys of one are of one kind,
 // and a query scans the centroids of the nearest regions alone (lists_regions.h): one list in 32. Longer lists, which
-// mix several kinds, needed half of them. Where keys are not like that, more regions are scanned, up to all centroids,
-// since nprobe is learned.
+// mix several kinds, needed half of them. Where keys are not like that, more regions are scanned, up to all centroids:
+// how many is learned.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@
 
 // What samples of the queries have shown, see Lists::learn.
 struct Learned {
-    // How often each required cosine was needed, of the last few samples alone, and each level; with older samples for less.
+    // How often each required cosine was needed, of the last few samples alone, and each level; with older samples for
+    // less.
     std::vector<double> cosines = first_cosines(), recent = std::vector<double>(REACH_BINS),
                         levels = std::vector<double>(LEVELS);
     double share = 0;             // of all lists, that a search reads
@@ -90,8 +92,9 @@ class Lists {
     // target_recall of such queries finds the nearest key. hints: as `find` left them, or null.
     void learn(const Slots &, const Queries &, const int32_t *hints, double target_recall);
 
-    // Takes up the keys of n slots (distinct) as they are now. hints: of the n_hints queries that were written there or moved
-    // keys, or null. No lists are compared but theirs and the key's own, which costs the same in a memory of any size.
+    // Takes up the keys of n slots (distinct) as they are now. hints: of the n_hints queries that were written there or
+    // moved keys, or null. No lists are compared but theirs and the key's own, which costs the same in a memory of any
+    // size.
     void change(const Slots &, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints, int threads);
 
     // Makes all codes and centroids. Keys stay in the lists that they are in, if keep_places, and the others join one.
