@@ -27,23 +27,21 @@
 #include "lists_probe.h"
 #include "lists_store.h"
 
-// What samples of the queries have shown, see Lists::learn.
+// What samples of the queries have shown, see Lists::learn; older samples count for less.
 struct Learned {
-    // How often each required cosine was needed, of the last few samples alone, and each level; with older samples for
-    // less.
-    std::vector<double> cosines = first_cosines(), recent = std::vector<double>(REACH_BINS),
-                        levels = std::vector<double>(LEVELS);
-    double share = 0;             // of all lists, that a search reads
-    int64_t reach = FIRST_REACH;  // how searches are to be done: up to which required cosine, in bins, or ALL
-    int64_t level = 0;            // and from which level on
-    int64_t asked = 0;            // queries of all updates so far
+    // How often a rank and a required cosine were needed, (RANK_BINS, REACH_BINS), and of the last few samples alone.
+    std::vector<double> needed = first_needed(), recent = std::vector<double>(RANK_BINS * REACH_BINS);
+    std::vector<double> levels = std::vector<double>(LEVELS);  // how often each level was needed
+    double share = 0;                                          // of all lists, that a search reads
+    Extent extent{0, 2, FIRST_REACH};                          // how searches are done
+    int64_t asked = 0;                                         // queries of all updates so far
 
   private:
     static constexpr int64_t FIRST_REACH = 46;
-    static std::vector<double> first_cosines() {
-        std::vector<double> cosines(REACH_BINS);
-        cosines[FIRST_REACH - 1] = 4;  // as if so much had been needed four times
-        return cosines;
+    static std::vector<double> first_needed() {
+        std::vector<double> needed(RANK_BINS * REACH_BINS);
+        needed[(RANK_BINS - 1) * REACH_BINS + FIRST_REACH - 1] = 4;  // as if so much had been needed four times
+        return needed;
     }
 };
 
@@ -66,12 +64,13 @@ struct ListsState {
         visit("head", state.head);
         visit("length", state.length);
         visit("counts", state.counts);
-        visit("cosines", state.learned.cosines);
+        visit("needed", state.learned.needed);
         visit("recent", state.learned.recent);
         visit("levels", state.learned.levels);
         visit("share", state.learned.share);
-        visit("reach", state.learned.reach);
-        visit("level", state.learned.level);
+        visit("level", state.learned.extent.level);
+        visit("first", state.learned.extent.first);
+        visit("reach", state.learned.extent.reach);
         visit("asked", state.learned.asked);
     }
 };
@@ -88,7 +87,7 @@ class Lists {
     void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
               const Neighbours &) const;
 
-    // Searches some of the queries of an update again, in all keys, and sets reach and level so that a share of
+    // Searches some of the queries of an update again, in all keys, and sets the extent of searches so that a share of
     // target_recall of such queries finds the nearest key. hints: as `find` left them, or null.
     void learn(const Slots &, const Queries &, const int32_t *hints, double target_recall);
 
