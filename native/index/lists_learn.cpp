@@ -8,17 +8,19 @@
 
 namespace {
 
-// Queries that are samples: 1 / FIRST_STEP of the first FIRST; later about SAMPLES while as many queries come as there are keys,
-// but at most 1 / STEP. A sample takes time in proportion to the keys, so a query pays the same at any size.
+// Queries that are samples: 1 / FIRST_STEP of the first FIRST; later about SAMPLES while as many queries come as there are
+// keys, but at most 1 / STEP. A sample takes time in proportion to the keys, so a query pays the same at any size.
 constexpr int64_t FIRST = 4096, FIRST_STEP = 4, SAMPLES = 512, STEP = 32;
-// Samples after which one counts for 1/e. Many give a steady estimate; the recent ones tell at once when queries have become harder.
+// Samples after which one counts for 1/e. Many give a steady estimate; the recent ones tell at once when queries have become
+// harder.
 constexpr double MEMORY = 1024, RECENT = 64;
-// Standard deviations of the cosine, if keys spread alike in all dimensions. Lists up to here are always within reach, but not
-// farther than MOST_LEAST bins: where queries are easy there are hardly any, and hard queries that come after a long time of easy
-// ones mostly find the nearest key even so.
+// Standard deviations of the cosine, if keys spread alike in all dimensions. Lists up to here are always within reach, but
+// not farther than MOST_LEAST bins: where queries are easy there are hardly any, and hard queries that come after a long
+// time of easy ones mostly find the nearest key even so.
 constexpr float LEAST_REACH = 4.5f;
 constexpr int MOST_LEAST = REACH_BINS / 2;
-// Share of all lists. A search that would read more reads all keys in order: from TOO_MANY on, until it would be less than FEW.
+// Share of all lists. A search that would read more reads all keys in order: from TOO_MANY on, until it would be less than
+// FEW.
 constexpr double TOO_MANY = 0.5, FEW = 0.25;
 
 using Counts = std::vector<double>;
@@ -43,9 +45,9 @@ int rank_bin(int64_t rank) {
     return bin;
 }
 
-// The extent that would have found the nearest key: for a share of target_recall of all samples, plus those that are missed at its
-// level, and two standard deviations of what so many samples tell of the true share; and for somewhat more of the recent ones.
-// With the fewest lists read in any case; but where no reach would do, with as many as let a moderate one do.
+// The extent that would have found the nearest key: for a share of target_recall of all samples, plus those that are missed
+// at its level, and two standard deviations of what so many samples tell of the true share; and for somewhat more of the
+// recent ones. With the fewest lists read in any case; but where no reach would do, with as many as let a moderate one do.
 Extent enough(const Learned &learned, double target_recall, int64_t key_size) {
     Extent extent{level_for(learned, target_recall), int64_t{1} << (RANK_BINS - 1), REACH_BINS};
     const double seen = sum(learned.needed);

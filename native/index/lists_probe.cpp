@@ -14,8 +14,8 @@ constexpr int64_t LEAST_NEXT =
     8;  // lists that are read before it is decided again which others are: fewer would cost more time
 // Where more than 1 / CROWDED of the lists that were picked are within reach, others will be that were not: more are picked.
 constexpr int64_t CROWDED = 4;
-// In standard deviations of what a sign code tells: how far a key may seem to be from the best so far, or from the last of the k
-// best, and is still compared by its int8 code. More lose fewer neighbours and cost time.
+// In standard deviations of what a sign code tells: how far a key may seem to be from the best so far, or from the last of
+// the k best, and is still compared by its int8 code. More lose fewer neighbours and cost time.
 constexpr float DOUBT_OF_BEST = 4, DOUBT_OF_LAST = 1;
 // The same for int8 codes, and the residuals.
 constexpr float DOUBT_OF_CODES = 3;
@@ -118,7 +118,8 @@ float Probe::required_cosine(const ListStore &store, const Near &list, float sim
     return more > 0 ? more / std::max(sine * spread.sine, 1e-9f) : 0;
 }
 
-// Puts the lists that were picked, not read, and are within reach into `to_read`; returns how many are within reach, read or not.
+// Puts the lists that were picked, not read, and are within reach into `to_read`; returns how many are within reach, read or
+// not.
 int64_t Probe::choose_next(const ListStore &store, int64_t reach) {
     const bool all = reach >= REACH_BINS;
     const float than = best(), most = static_cast<float>(reach) * BIN_WIDTH;
@@ -168,9 +169,9 @@ void Probe::read_whole(const ListStore &store, const Slots &memory) {
     drop_excluded(memory, 0);
 }
 
-// Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of the k
-// best: by sign codes, then by int8 codes, at last with residuals. None is dropped for being one of too many: keys that are too
-// similar for their codes to tell are all read.
+// Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of
+// the k best: by sign codes, then by int8 codes, at last with residuals. None is dropped for being one of too many: keys
+// that are too similar for their codes to tell are all read.
 void Probe::read_near_keys(const ListStore &store, const Slots &memory, int64_t k) {
     const float last = kth_best(k);
     const int limit = std::max(table.limit(store.size, best(), DOUBT_OF_BEST), table.limit(store.size, last, DOUBT_OF_LAST));

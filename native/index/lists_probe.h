@@ -1,13 +1,13 @@
 // The search of one query in the lists: from the nearest centroids to the best keys.
 //
-// The nearest lists are read first. A list that was not read may still hold a key nearer than the best so far: a key of the list
-// is its centroid times a cosine (the list's spread), plus the rest in some direction perpendicular to the centroid, and so is
-// the query. How similar the two are depends on the cosine between these two directions. What it would have to be to beat the
-// best so far is the list's required cosine. If keys spread alike in all dimensions, this cosine has a standard deviation of
-// 1 / sqrt(key_size); where they spread more in some, as they do, it is larger, but about the same for all queries. So up to
-// which required cosine lists are read (the reach) is learned (lists_learn.cpp): a query among near-duplicates reads as many
-// lists as it needs, and an easy one few. Keys that differ from all others of their list are found by how near its centroid is:
-// how many of the nearest lists are read in any case is learned with the reach.
+// The nearest lists are read first. A list that was not read may still hold a key nearer than the best so far: a key of the
+// list is its centroid times a cosine (the list's spread), plus the rest in some direction perpendicular to the centroid,
+// and so is the query. How similar the two are depends on the cosine between these two directions. What it would have to be
+// to beat the best so far is the list's required cosine. If keys spread alike in all dimensions, this cosine has a standard
+// deviation of 1 / sqrt(key_size); where they spread more in some, as they do, it is larger, but about the same for all
+// queries. So up to which required cosine lists are read (the reach) is learned (lists_learn.cpp): a query among
+// near-duplicates reads as many lists as it needs, and an easy one few. Keys that differ from all others of their list are
+// found by how near its centroid is: how many of the nearest lists are read in any case is learned with the reach.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +54,8 @@ class alignas(128) Probe {
         scale = its_scale;
     }
 
-    // Compares the sign codes of centroids with those of n queries, at most TILE (codes that are read once for several queries
-    // cost half), and picks the best: four times as many at each level, in as many regions.
+    // Compares the sign codes of centroids with those of n queries, at most TILE (codes that are read once for several
+    // queries cost half), and picks the best: four times as many at each level, in as many regions.
     static void scan_centroids(const ListStore &, Probe *, int n, int level);
 
     // Puts the `count` nearest of the lists that were picked into `nearest`.
