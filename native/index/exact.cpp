@@ -100,6 +100,9 @@ Encoded encode(const float *vector, int64_t size, int largest, int8_t *codes) {
     return result;
 }
 
+// In a cache line of its own, since each thread writes to one.
+struct alignas(64) Candidates : std::vector<Candidate> {};
+
 bool larger(const Candidate &a, const Candidate &b) { return a.score > b.score; }
 
 struct Query {
@@ -111,7 +114,7 @@ struct Query {
     double scale, length, rest;
     std::atomic<float> threshold{LOWEST};
     float guess = LOWEST;
-    std::vector<std::vector<Candidate>> candidates;  // of each thread
+    std::vector<Candidates> candidates;  // of each thread
 
     void set(const Queries &queries, int64_t of, int64_t size, int64_t width, double longest) {
         row = of;
@@ -215,9 +218,10 @@ class ExactIndex::Search {
                             const int64_t slot = (panel + p) * PANEL + s;
                             Query &query = *queries[t * TILE + q];
                             if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) continue;
-                            std::vector<Candidate> &list = query.candidates[thread];
-                            list.push_back({query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]),
-                                            int32_t(slot)});
+                            const float bound = query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]);
+                            if (bound < query.threshold.load(std::memory_order_relaxed)) continue;  // it rose meanwhile
+                            Candidates &list = query.candidates[thread];
+                            list.push_back({bound, int32_t(slot)});
                             if (list.size() >= room) query.raise(drop(list, query));
                         }
                 }
@@ -273,7 +277,7 @@ class ExactIndex::Search {
 
     // Scores what could be among the k best of a list, and drops the others.
     void score(std::vector<Candidate> &list, const Query &query) const {
-        constexpr int AHEAD = 4;  // keys that are fetched ahead
+        constexpr int AHEAD = 8;  // keys that are fetched ahead
         const auto size = int(memory_.key_size);
         auto score_all = [&](std::vector<Candidate>::iterator from, std::vector<Candidate>::iterator to) {
             for (auto candidate = from; candidate != to; ++candidate) {
