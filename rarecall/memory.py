@@ -123,9 +123,6 @@ class Memory(SlotBuffers):
         if torch.compiler.is_compiling():
             return run_eagerly(Memory.forward, self, query, exclude)
         check_query(query, self.key_size)
-        if torch.is_autocast_enabled(query.device.type):
-            with torch.autocast(query.device.type, enabled=False):
-                return self.forward(query, exclude)
         shape, keys = query.shape, self._buffers["keys"]
         if exclude is not None:
             exclude = self._ids("exclude", exclude, shape[:-1], at_least=-1)
@@ -148,8 +145,9 @@ class Memory(SlotBuffers):
         if torch.compiler.is_compiling():
             return run_eagerly(Memory.loss, self, recall, target, mask)
         self._check_recall(recall)
-        target, mask = self._ids("target", target, recall.shape[:-1], at_least=0), self._mask(mask, recall.shape[:-1])
-        return self.lock.shared(self._loss, recall, target.reshape(-1), mask)
+        outer = recall.shape[:-1]
+        target = self._ids("target", target, outer, at_least=0)
+        return self.lock.shared(self._loss, recall, target, None if mask is None else self._mask(mask, outer))
 
     def update(
         self,
@@ -175,10 +173,11 @@ class Memory(SlotBuffers):
         if torch.compiler.is_compiling():
             return run_eagerly(Memory.update, self, recall, target, source, mask, generator)
         outer = recall.shape[:-1]
-        target = self._ids("target", target, outer, at_least=0).reshape(-1)
+        target = self._ids("target", target, outer, at_least=0)
         if source is not None:
-            source = self._ids("source", source, outer, at_least=-1).reshape(-1)
-        self._changing(self._update, recall, target, source, self._mask(mask, outer), generator)
+            source = self._ids("source", source, outer, at_least=-1)
+        mask = None if mask is None else self._mask(mask, outer)
+        self._changing(self._update, recall, target, source, mask, generator)
 
     def write(self, keys: Tensor, values: Tensor, sources: Tensor | None = None, counts: Tensor | None = None) -> None:
         """Write many keys at once, each to a slot of its own, without asking for any: one update in which all miss.
@@ -280,7 +279,10 @@ class Memory(SlotBuffers):
             memory = cls(**settings, search=search)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
-        for name in FIELDS.keys() & tensors.keys():
+        lengths = {name: len(tensors[name]) for name in FIELDS if name in tensors}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"{path} holds {lengths}; expected the same number of slots in all of them.")
+        for name in lengths:
             rows, own = tensors[name], memory._buffers[name]
             if len(rows) <= len(own) and rows.shape[1:] == own.shape[1:]:
                 tensors[name] = torch.cat([rows, own[len(rows) :].to(rows.dtype)])
@@ -299,8 +301,8 @@ class Memory(SlotBuffers):
         backend, version = self._state.backend, self._state.version
         with_gradient = asked.requires_grad and torch.is_grad_enabled()
         query = asked.detach() if asked.requires_grad else asked
-        flat = exclude if exclude is None or len(shape) == 2 else exclude.reshape(-1)
-        found = backend.recall(query.contiguous(), flat)
+        found = backend.recall(query.contiguous(), exclude)
+        exclude = None if exclude is None else exclude.view(shape[:-1])
         history = self.begin_history(found) if with_gradient else None
         return Recall(self, version, backend, found, asked, shape, exclude, history)
 
@@ -361,17 +363,15 @@ class Memory(SlotBuffers):
         storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
-        """As contiguous int64 where the memory is: of this shape, none less than `at_least`."""
+        """As contiguous int64 where the memory is, (n,): of this shape, none less than `at_least`."""
         native = self._state.native
-        if native is not None and native.are_ids(ids, shape, at_least):
-            return ids
-        check_ids(name, ids, shape, at_least)
-        return ids.to(self._buffers["values"]).contiguous()
+        if native is None or not native.are_ids(ids, shape, at_least):
+            check_ids(name, ids, shape, at_least)
+            ids = ids.to(self._buffers["values"]).contiguous()
+        return ids if len(shape) == 1 else ids.view(-1)
 
-    def _mask(self, mask: Tensor | None, shape: torch.Size) -> Tensor | None:
-        """Where the memory is: one bool for each query, (n,), or None."""
-        if mask is None:
-            return None
+    def _mask(self, mask: Tensor, shape: torch.Size) -> Tensor:
+        """Where the memory is: one bool for each query, (n,)."""
         check_mask(mask, shape)
         return mask.to(self.values.device).reshape(-1).contiguous()
 

@@ -139,8 +139,7 @@ class SlotBuffers(nn.Module):
         # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
         state.version += 1
         try:
-            with torch.no_grad():
-                touched, before = change(*args, bool(state.histories))
+            touched, before = change(*args, bool(state.histories))
         except Exception:
             state.version -= 1  # it was refused, and nothing has changed
             raise
@@ -148,7 +147,7 @@ class SlotBuffers(nn.Module):
         if before is not None:
             self._keep(touched, before)
         if search.index is None:
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast(self.keys.device.type, enabled=False):
                 search.changed(self, touched)
         search.__dict__["version"] = state.version
 

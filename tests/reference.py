@@ -7,8 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-TOLERANCE = 1e-5
-
 
 @dataclass
 class Slot:
@@ -25,6 +23,7 @@ class ReferenceMemory:
     k: int
     margin: float = 0.1
     inverse_temperature: float = 40.0
+    tolerance: float = 1e-5  # of similarities
     slots: dict[int, Slot] = field(default_factory=dict)
     now: int = 0
 
@@ -51,10 +50,10 @@ class ReferenceMemory:
         assert len(set(found)) == count
         assert set(found) <= set(truth)
         for i, similarity in zip(found, similarities[:count], strict=True):
-            assert abs(truth[i] - similarity) < TOLERANCE
+            assert abs(truth[i] - similarity) < self.tolerance
         assert all(a >= b for a, b in pairwise(similarities[:count]))
         others = [similarity for i, similarity in truth.items() if i not in found]
-        assert not others or max(others) <= similarities[count - 1] + TOLERANCE
+        assert not others or max(others) <= similarities[count - 1] + self.tolerance
         self.check_newest_first(found, similarities, set(truth) - set(found), keys)
         assert [int(v) for v in values] == [self.slots[i].value for i in found] + [-1] * (self.k - count)
         exponentials = [np.exp(self.inverse_temperature * (truth[i] - max(truth.values()))) for i in found]
@@ -93,7 +92,7 @@ class ReferenceMemory:
             difference = self.slots[pair[1]].key - self.slots[pair[0]].key
             loss = float(query @ difference) + self.margin
             losses.append(max(0.0, loss))
-            jumps |= abs(loss) < TOLERANCE
+            jumps |= abs(loss) < self.tolerance
             if loss > 0:
                 gradient[row] = difference - query * float(query @ difference)
         if not losses:

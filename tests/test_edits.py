@@ -1,4 +1,4 @@
-"""What is edited by hand: a memory's tensors are noticed or refused, a recall's are refused; nothing crashes or hangs."""
+"""Edits by hand: those of a memory are noticed or refused, those of a recall are refused; nothing crashes or hangs."""
 
 import copy
 import pickle

@@ -198,21 +198,21 @@ WRONG: dict[str, tuple[Callable[[dict[str, Tensor]], object], dict[str, Any], st
     "a source below -1": (row("sources", -2), {}, "source"),
     "a negative count": (row("counts", -1), {}, "count"),
     "a filled slot that stands for nothing": (row("counts", 0), {}, "count"),
-    "fewer keys than values": (shorter("keys"), {}, "keys"),
-    "fewer values than keys": (shorter("values"), {}, "values"),
-    "fewer times than keys": (shorter("times"), {}, "times"),
-    "fewer counts than keys": (shorter("counts"), {}, "counts"),
+    "fewer keys than values": (shorter("keys"), {}, "slot|keys"),
+    "fewer values than keys": (shorter("values"), {}, "slot|values"),
+    "fewer times than keys": (shorter("times"), {}, "slot|times"),
+    "fewer counts than keys": (shorter("counts"), {}, "slot|counts"),
     "more slots than the capacity": (longer, {}, "keys|slots|capacity"),
-    "no keys": (lambda tensors: tensors.pop("keys"), {}, "keys"),
+    "no keys": (lambda tensors: tensors.pop("keys"), {}, "key"),
     "values of another type": (lambda tensors: tensors.update(values=tensors["values"].float()), {}, "values"),
     "another key size": (nothing, {"key_size": 7}, "key"),
     "a capacity of fewer slots": (nothing, {"capacity": 3}, "capacity|keys|slots"),
-    "too many neighbours": (nothing, {"k": 2**61}, "k"),
-    "no neighbours": (nothing, {"k": 0}, "k"),
+    "too many neighbours": (nothing, {"k": 2**61}, "k="),
+    "no neighbours": (nothing, {"k": 0}, "k="),
     "a negative margin": (nothing, {"margin": -1.0}, "margin"),
     "a margin that is no number": (nothing, {"margin": "wide"}, "margin|settings"),
     "a capacity that is no number": (nothing, {"capacity": None}, "capacity|settings"),
-    "a key size past all bounds": (nothing, {"key_size": 2**62}, "key"),
+    "a key size past all bounds": (nothing, {"key_size": 2**62}, "key|slots"),
     "a setting that there is not": (nothing, {"colour": 3}, "colour|settings"),
 }
 
@@ -221,13 +221,9 @@ def load_wrong_files(search: str, path: str) -> None:
     for name, (tensors, settings, message) in WRONG.items():
         taught(search).save(path)
         rewrite(Path(path), tensors, settings)
-        try:
+        print(name)  # pytest shows it where this fails
+        with pytest.raises(ValueError, match=rf"(?s)(?=.*({message}))(?=.{{30}})"):  # a sentence that names it
             Memory.load(path)
-        except ValueError as error:
-            assert message == "k" or any(word in str(error) for word in message.split("|")), f"{name}: {error}"
-            assert len(str(error)) > 30, f"{name}: {error}"
-        else:
-            raise AssertionError(f"{name} was not refused")
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -240,7 +236,7 @@ def load_announced(path: str) -> int:
     room = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + 2**30
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ValueError, match="capacity|slots"):
+    with pytest.raises(ValueError, match=r"capacity|slots"):
         Memory.load(path)
     return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
@@ -265,5 +261,5 @@ def test_a_file_may_be_loaded_with_another_capacity(search, tmp_path) -> None:
     check_found(larger)
     train(larger, 20, seed=1)
     check_found(larger)
-    with pytest.raises(ValueError, match="capacity"):
+    with pytest.raises(ValueError, match=r"capacity|slots|keys"):
         Memory.load(tmp_path / "memory", capacity=2)

@@ -32,6 +32,8 @@ def interrupt(call: Callable[[], object], after: float) -> None:
             time.sleep(1)
     except KeyboardInterrupt:
         pass
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # where the call itself has failed
 
 
 def typical(call: Callable[[], object]) -> float:

@@ -47,7 +47,8 @@ def test_a_stream_follows_the_rules_of_the_paper(name, search, stream, capacity,
     torch.manual_seed(0)
     with using(name) as new_memory:
         memory = new_memory(KEY_SIZE, capacity, k=k, age_noise=age_noise, search=search)
-        reference = ReferenceMemory(capacity, k)
+        # "auto" reads similarities off copies of the keys, of two bytes a number.
+        reference = ReferenceMemory(capacity, k, tolerance=4e-5 if (name, search) == ("native", "auto") else 1e-5)
         for kind, *step in stream:
             if kind == "show":
                 show(memory, reference, *step, age_noise)
@@ -91,7 +92,7 @@ def show(memory: Memory, reference: ReferenceMemory, batch: list, given: set[str
     )
     masked = {"mask": torch.tensor(mask)} if "mask" in given else {}
     loss = memory.loss(recall, torch.tensor(target), **masked)
-    assert loss.item() == pytest.approx(expected, abs=1e-5)
+    assert loss.item() == pytest.approx(expected, abs=2 * reference.tolerance)
     if "gradient" in given:
         loss.backward()
         if gradient is not None:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import traceback
 from typing import Any
 
 import pytest
@@ -27,14 +28,14 @@ def filled_memory(search: str) -> Memory:
 
 
 def share(memory: Memory) -> float:
-    # Lists are read from the first key on here, and promise no more.
-    return 0.95 if type(memory.search).__name__ == "AutoSearch" else 1.0
+    """Of stored keys, how many are found again at least: lists are read from the first key on, buckets may be full."""
+    return {"AutoSearch": 0.95, "LSHSearch": 0.98}.get(type(memory.search).__name__, 1.0)
 
 
 def go_on(memory: Memory) -> None:
     """Asks, teaches and forgets, and all of it is right."""
     check_found(memory, share(memory))
-    for step in range(10):
+    for step in range(6):
         new = unit(30, SIZE)
         teach(memory, new, torch.arange(30) + 10_000 * (step + 1))
         answers = memory(new).value - 10_000 * (step + 1)
@@ -46,19 +47,22 @@ def go_on(memory: Memory) -> None:
 def receive(search: str, what: str, inbox: Any, outbox: Any) -> None:
     """What the other process does with the memory or state dict that it is sent."""
     torch.set_num_threads(1)
-    with using("native"):
-        received = inbox.get()
-        if what == "state_dict":
-            memory = Memory(SIZE, CAPACITY, k=4, search=search)
-            memory.load_state_dict(received)
-        else:
-            memory = received.memory if what == "network" else received
-        check_found(memory, share(memory))
-        outbox.put(memory.values[:FILLED].tolist())
-        assert inbox.get() == "go on"
-        if what != "shared":
-            go_on(memory)
-        outbox.put("done")
+    try:
+        with using("native"):
+            received = inbox.get()
+            if what == "state_dict":
+                memory = Memory(SIZE, CAPACITY, k=4, search=search)
+                memory.load_state_dict(received)
+            else:
+                memory = received.memory if what == "network" else received
+            check_found(memory, share(memory))
+            outbox.put(memory.values[:FILLED].tolist())
+            assert inbox.get() == "go on"
+            if what != "shared":
+                go_on(memory)
+            outbox.put("done")
+    except BaseException:
+        outbox.put(traceback.format_exc())
 
 
 class Network(nn.Module):
@@ -78,12 +82,14 @@ def send(search: str, what: str) -> None:
         if what == "shared":
             memory.share_memory()
         there.put({"network": Network(memory), "state_dict": memory.state_dict()}.get(what, memory))
-        assert back.get(timeout=30) == expected
+        answer = back.get(timeout=30)
+        assert answer == expected, answer
         check_found(memory, share(memory))
         if what != "shared":
             go_on(memory)
         there.put("go on")
-        assert back.get(timeout=30) == "done"
+        answer = back.get(timeout=30)
+        assert answer == "done", answer
         go_on(memory)
         other.join(30)
         assert other.exitcode == 0
@@ -139,12 +145,12 @@ def test_shared_storage_is_taken_up(search) -> None:
 
 def fork(search: str) -> None:
     with using("native"):
-        torch.set_num_threads(2)  # what threads the parent has are not in the child
+        torch.set_num_threads(2)  # the threads that the parent had are not in the child
         memory = filled_memory(search)
         memory(unit(300, SIZE))
+        torch.set_num_threads(1)
 
         def child() -> None:
-            torch.set_num_threads(1)
             go_on(memory)
 
         process = multiprocessing.get_context("fork").Process(target=child)
@@ -178,7 +184,7 @@ def load_data(search: str) -> None:
         memory = filled_memory(search)
         expected = memory.values[:FILLED].clone()
         for _ in range(2):
-            loader = DataLoader(Answers(memory), num_workers=1, batch_size=None)
+            loader = DataLoader(Answers(memory), num_workers=1, batch_size=None, multiprocessing_context="fork")
             answers = torch.cat(list(loader))
             assert (answers == expected).float().mean() >= share(memory)
             check_found(memory, share(memory))
@@ -212,7 +218,7 @@ def train_in_parallel(rank: int, search: str, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     with using("native"):
         memory = Memory(SIZE, 200, k=4, search=search)
-        network = nn.parallel.DistributedDataParallel(Recalling(memory), broadcast_buffers=True)
+        network = nn.parallel.DistributedDataParallel(Recalling(memory))
         for step in range(6):
             target = torch.arange(8) + 100 * rank + 10 * step
             recall = network(torch.randn(8, 3))

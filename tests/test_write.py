@@ -244,7 +244,7 @@ class TestMerge:
         large.write(unit(61, 8), torch.arange(61))
         with pytest.raises(ValueError, match=r"7.*8|8.*7"):
             memory.merge(narrow)
-        with pytest.raises(ValueError, match="61.*60"):
+        with pytest.raises(ValueError, match=r"61.*60"):
             memory.merge(large)
         with pytest.raises(TypeError, match="Dict"):
             memory.merge(large.state_dict())

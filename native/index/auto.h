@@ -50,6 +50,6 @@ class AutoIndex : public Index {
         lists;  // kept up to date also while they are not read; none where there is no room for more than `small` keys
     bool reads = false;
 
-    bool should_read() const { return lists && lists->size() > small && lists->learned().reach != ALL; }
+    bool should_read() const { return lists && lists->size() > small && lists->learned().extent.reach != ALL; }
     void rebuild(const Slots &, bool keep_places, int threads);
 };

@@ -23,9 +23,9 @@ void Lists::find(const Slots &memory, const Queries &queries, float inverse_temp
         const int n = static_cast<int>(std::min<int64_t>(queries.n - first, TILE));
         for (int i = 0; i < n; i++)
             own[i].set_query(store_, queries.units + (first + i) * memory.key_size, queries.excluded(first + i));
-        Probe::scan_centroids(store_, own, n, static_cast<int>(learned_.level));
+        Probe::scan_centroids(store_, own, n, static_cast<int>(learned_.extent.level));
         for (int i = 0; i < n; i++) {
-            own[i].choose_first(store_, k);
+            own[i].choose_first(store_, k, learned_.extent);
             if (!hints) continue;
             const auto &nearest = own[i].nearest;
             const auto of_this = hints + HINTS * (first + i);
@@ -33,6 +33,6 @@ void Lists::find(const Slots &memory, const Queries &queries, float inverse_temp
             of_this[2] = static_cast<int32_t>(std::min<int64_t>(k, INT32_MAX));
         }
         for (int i = 0; i < n; i++)
-            neighbours.set(memory, first + i, own[i].read(store_, memory, k, learned_.reach), inverse_temperature);
+            neighbours.set(memory, first + i, own[i].read(store_, memory, k, learned_.extent), inverse_temperature);
     });
 }

@@ -4,7 +4,8 @@
 // for Nearest Neighbor Search", PAMI 2011): similar keys stand in a list, block after block, and a query reads the
 // lists of the nearest centroids. It compares itself with centroids by sign codes and then by the int8 codes of the
 // best; with the keys of lists likewise; and with the k best by 8 more bits a number, which gives similarities to about
-// 1e-5. Nothing is read from the slots but values, sources and times, since each key would be a cache miss or more.
+// 1e-5. From the slots themselves only values, sources and times are read, and the keys of those that are too close to
+// the best to tell: each would be a cache miss or more.
 //
 // Lists follow the keys as in SPFresh (Xu et al., "SPFresh: Incremental In-Place Update for Billion-Scale Vector
 // Search", SOSP 2023): a list that grows long is split in two, the keys of one that grows short join others, and keys
@@ -14,8 +15,8 @@
 //
 // From `many` keys on, centroids are what costs most. Lists are shorter there, so that the keys of one are of one kind,
 // and a query scans the centroids of the nearest regions alone (lists_regions.h): one list in 32. Longer lists, which
-// mix several kinds, needed half of them. Where keys are not like that, more regions are scanned, up to all centroids,
-// since nprobe is learned.
+// mix several kinds, needed half of them. Where keys are not like that, more regions are scanned, up to all centroids:
+// how many is learned.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +27,21 @@
 #include "lists_probe.h"
 #include "lists_store.h"
 
-// What samples of the queries have shown, see Lists::learn.
+// What samples of the queries have shown, see Lists::learn; older samples count for less.
 struct Learned {
-    // How often each required cosine was needed, of the last few samples alone, and each level; with older samples for less.
-    std::vector<double> cosines = first_cosines(), recent = std::vector<double>(REACH_BINS),
-                        levels = std::vector<double>(LEVELS);
-    double share = 0;             // of all lists, that a search reads
-    int64_t reach = FIRST_REACH;  // how searches are to be done: up to which required cosine, in bins, or ALL
-    int64_t level = 0;            // and from which level on
-    int64_t asked = 0;            // queries of all updates so far
+    // How often a rank and a required cosine were needed, (RANK_BINS, REACH_BINS), and of the last few samples alone.
+    std::vector<double> needed = first_needed(), recent = std::vector<double>(RANK_BINS * REACH_BINS);
+    std::vector<double> levels = std::vector<double>(LEVELS);  // how often each level was needed
+    double share = 0;                                          // of all lists, that a search reads
+    Extent extent{0, 2, FIRST_REACH};                          // how searches are done
+    int64_t asked = 0;                                         // queries of all updates so far
 
   private:
     static constexpr int64_t FIRST_REACH = 46;
-    static std::vector<double> first_cosines() {
-        std::vector<double> cosines(REACH_BINS);
-        cosines[FIRST_REACH - 1] = 4;  // as if so much had been needed four times
-        return cosines;
+    static std::vector<double> first_needed() {
+        std::vector<double> needed(RANK_BINS * REACH_BINS);
+        needed[(RANK_BINS - 1) * REACH_BINS + FIRST_REACH - 1] = 4;  // as if so much had been needed four times
+        return needed;
     }
 };
 
@@ -64,12 +64,13 @@ struct ListsState {
         visit("head", state.head);
         visit("length", state.length);
         visit("counts", state.counts);
-        visit("cosines", state.learned.cosines);
+        visit("needed", state.learned.needed);
         visit("recent", state.learned.recent);
         visit("levels", state.learned.levels);
         visit("share", state.learned.share);
-        visit("reach", state.learned.reach);
-        visit("level", state.learned.level);
+        visit("level", state.learned.extent.level);
+        visit("first", state.learned.extent.first);
+        visit("reach", state.learned.extent.reach);
         visit("asked", state.learned.asked);
     }
 };
@@ -86,12 +87,13 @@ class Lists {
     void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
               const Neighbours &) const;
 
-    // Searches some of the queries of an update again, in all keys, and sets reach and level so that a share of
+    // Searches some of the queries of an update again, in all keys, and sets the extent of searches so that a share of
     // target_recall of such queries finds the nearest key. hints: as `find` left them, or null.
     void learn(const Slots &, const Queries &, const int32_t *hints, double target_recall);
 
-    // Takes up the keys of n slots (distinct) as they are now. hints: of the n_hints queries that were written there or moved
-    // keys, or null. No lists are compared but theirs and the key's own, which costs the same in a memory of any size.
+    // Takes up the keys of n slots (distinct) as they are now. hints: of the n_hints queries that were written there or
+    // moved keys, or null. No lists are compared but theirs and the key's own, which costs the same in a memory of any
+    // size.
     void change(const Slots &, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints, int threads);
 
     // Makes all codes and centroids. Keys stay in the lists that they are in, if keep_places, and the others join one.

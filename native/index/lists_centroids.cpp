@@ -6,7 +6,8 @@
 
 namespace {
 
-// Where centroids are scanned by half of their sign codes first: the blocks of WHOLE times the shortlist are scanned again, whole.
+// Where centroids are scanned by half of their sign codes first: the blocks of WHOLE times the shortlist are scanned again,
+// whole.
 constexpr int64_t WHOLE = 2;
 // Of many keys, the regions of 1 / REGION_SHARE of all lists are scanned at level 0.
 constexpr int64_t REGION_SHARE = 32;

@@ -178,7 +178,8 @@ class Lists::Changes {
         std::fill(out, out + n, -1);
         if (store.n_lists == 0) return;
         for (int i = 0; i < n; i++) own[i].set_query(keys[first + i].code, keys[first + i].scale);
-        // Of many keys, one that scanned few regions would miss its own kind more often, and would itself be missed from then on.
+        // Of many keys, one that scanned few regions would miss its own kind more often, and would itself be missed from
+        // then on.
         Probe::scan_centroids(store, own, n, store.are_many() ? 1 : 0);
         for (int i = 0; i < n; i++) {
             own[i].rank_lists(store, 1);

@@ -14,8 +14,8 @@ constexpr int64_t LEAST_NEXT =
     8;  // lists that are read before it is decided again which others are: fewer would cost more time
 // Where more than 1 / CROWDED of the lists that were picked are within reach, others will be that were not: more are picked.
 constexpr int64_t CROWDED = 4;
-// In standard deviations of what a sign code tells: how far a key may seem to be from the best so far, or from the last of the k
-// best, and is still compared by its int8 code. More lose fewer neighbours and cost time.
+// In standard deviations of what a sign code tells: how far a key may seem to be from the best so far, or from the last of
+// the k best, and is still compared by its int8 code. More lose fewer neighbours and cost time.
 constexpr float DOUBT_OF_BEST = 4, DOUBT_OF_LAST = 1;
 // The same for int8 codes, and the residuals.
 constexpr float DOUBT_OF_CODES = 3;
@@ -46,10 +46,10 @@ void Probe::set_query(const ListStore &store, const float *of, int64_t excluded)
     for (int64_t i = 0; i < store.width; i++) whole[i] = static_cast<int16_t>(256 * code[i] + own_residual[i]);
 }
 
-void Probe::choose_first(const ListStore &store, int64_t k) {
+void Probe::choose_first(const ListStore &store, int64_t k, const Extent &extent) {
     const int64_t n = store.n_lists;
     // Some more lists than would be enough if all had the same length.
-    int64_t count = std::max(LEAST_READ, 2 * keys_for(k) * n / std::max(store.n_keys, 1) + 1);
+    int64_t count = std::max(extent.first + 1, 2 * keys_for(k) * n / std::max(store.n_keys, 1) + 1);
     for (;; count = n) {
         rank_lists(store, count);
         for (const auto &list : nearest) {
@@ -78,10 +78,16 @@ void Probe::choose_first(const ListStore &store, int64_t k) {
     }
 }
 
-Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k, int64_t reach) {
+Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k, const Extent &extent) {
     read_whole(store, memory);
+    const size_t taken = already_read.size(), first = std::min<size_t>(extent.first, nearest.size());
+    if (taken < first) {
+        to_read.assign(nearest.begin() + static_cast<int64_t>(taken), nearest.begin() + static_cast<int64_t>(first));
+        collect(store);
+        read_near_keys(store, memory, k);
+    }
     for (;;) {
-        const int64_t within = choose_next(store, reach);
+        const int64_t within = choose_next(store, extent.reach);
         if (to_read.empty()) {
             if (CROWDED * within <= static_cast<int64_t>(picked.size()) ||
                 static_cast<int64_t>(picked.size()) >= store.n_lists)
@@ -112,7 +118,8 @@ float Probe::required_cosine(const ListStore &store, const Near &list, float sim
     return more > 0 ? more / std::max(sine * spread.sine, 1e-9f) : 0;
 }
 
-// Puts the lists that were picked, not read, and are within reach into `to_read`; returns how many are within reach, read or not.
+// Puts the lists that were picked, not read, and are within reach into `to_read`; returns how many are within reach, read or
+// not.
 int64_t Probe::choose_next(const ListStore &store, int64_t reach) {
     const bool all = reach >= REACH_BINS;
     const float than = best(), most = static_cast<float>(reach) * BIN_WIDTH;
@@ -162,9 +169,9 @@ void Probe::read_whole(const ListStore &store, const Slots &memory) {
     drop_excluded(memory, 0);
 }
 
-// Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of the k
-// best: by sign codes, then by int8 codes, at last with residuals. None is dropped for being one of too many: keys that are too
-// similar for their codes to tell are all read.
+// Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of
+// the k best: by sign codes, then by int8 codes, at last with residuals. None is dropped for being one of too many: keys
+// that are too similar for their codes to tell are all read.
 void Probe::read_near_keys(const ListStore &store, const Slots &memory, int64_t k) {
     const float last = kth_best(k);
     const int limit = std::max(table.limit(store.size, best(), DOUBT_OF_BEST), table.limit(store.size, last, DOUBT_OF_LAST));
@@ -247,41 +254,47 @@ float Probe::kth_best(int64_t k) {
     return sorted[k - 1];
 }
 
-Probe::Sample Probe::sample(const ListStore &store, const Slots &memory, int64_t k, int from_level, int64_t reach) {
+Probe::Sample Probe::sample(const ListStore &store, const Slots &memory, int64_t k, Extent extent) {
     std::vector<int32_t> first;  // lists that are read in any case
+    const int64_t to_read_first = std::min<int64_t>(extent.first, store.n_lists);
+    extent.first = LEAST_READ;  // so that it is seen what fewer would miss
     const auto search = [&](int32_t without) {
         hidden = without;
-        scan_centroids(store, this, 1, from_level);
-        choose_first(store, k);
+        scan_centroids(store, this, 1, static_cast<int>(extent.level));
+        choose_first(store, k, extent);
         first = already_read;
-        read(store, memory, k, reach);
+        read(store, memory, k, extent);
         hidden = -1;
     };
     search(-1);
-    Sample sample{0, 0, static_cast<float>(already_read.size()) / static_cast<float>(store.n_lists), true};
+    const auto read_lists = std::max(already_read.size(), static_cast<size_t>(to_read_first));
+    const float share = static_cast<float>(read_lists) / static_cast<float>(store.n_lists);
     // What is nearer than what was found.
     blocks.clear();
     for (int32_t block = 0; block < store.keys.blocks; block++)
         if (const int32_t rows = store.keys.rows_in(block)) blocks.push_back({block, rows});
     read_near_keys(store, memory, 1);
     settle_best(memory);
-    if (ranking.slots.empty()) return {0, 0, 0, false};
+    if (ranking.slots.empty()) return {false, 0, 0, 0, 0};
     const float most = best();
     const auto at = std::find(ranking.similarities.begin(), ranking.similarities.end(), most) - ranking.similarities.begin();
     const int32_t list = store.keys.chain_of(static_cast<int32_t>(ranking.slots[at]));
-    if (std::binary_search(first.begin(), first.end(), list)) return sample;
+    if (std::binary_search(first.begin(), first.end(), list)) return {true, share, 1, 0, 0};
     // With what a search would have found without that list, it has to decide to read it.
     search(list);
     const float without = best();
-    if (without >= most) return sample;
+    if (without >= most) return {true, share, 1, 0, 0};
+    Sample sample{true, share, INT32_MAX, REACH_BINS * BIN_WIDTH, 0};
     const auto is_it = [&](const Near &each) { return each.id == list; };
     while (std::none_of(picked.begin(), picked.end(), is_it) && level + 1 < LEVELS) {
         scan_centroids(store, this, 1, level + 1);
         score_picked(store);
         sample.level = level;
     }
-    for (const auto &each : picked)
-        if (is_it(each)) sample.cosine = required_cosine(store, each, without);
+    const auto its = std::find_if(picked.begin(), picked.end(), is_it);
+    if (its == picked.end()) return sample;
+    sample.rank = 1 + std::count_if(picked.begin(), picked.end(), [&](const Near &each) { return each < *its; });
+    sample.cosine = required_cosine(store, *its, without);
     return sample;
 }
 

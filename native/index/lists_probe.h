@@ -1,14 +1,16 @@
 // The search of one query in the lists: from the nearest centroids to the best keys.
 //
-// The nearest lists are read first. A list that was not read may still hold a key nearer than the best so far: a key of the list
-// is its centroid times a cosine (the list's spread), plus the rest in some direction perpendicular to the centroid, and so is
-// the query. How similar the two are depends on the cosine between these two directions. What it would have to be to beat the
-// best so far is the list's required cosine. If keys spread alike in all dimensions, this cosine has a standard deviation of
-// 1 / sqrt(key_size); where they spread more in some, as they do, it is larger, but about the same for all queries. So up to
-// which required cosine lists are read (the reach) is learned (lists_learn.cpp): a query among near-duplicates reads as many
-// lists as it needs, and an easy one few.
+// The nearest lists are read first. A list that was not read may still hold a key nearer than the best so far: a key of the
+// list is its centroid times a cosine (the list's spread), plus the rest in some direction perpendicular to the centroid,
+// and so is the query. How similar the two are depends on the cosine between these two directions. What it would have to be
+// to beat the best so far is the list's required cosine. If keys spread alike in all dimensions, this cosine has a standard
+// deviation of 1 / sqrt(key_size); where they spread more in some, as they do, it is larger, but about the same for all
+// queries. So up to which required cosine lists are read (the reach) is learned (lists_learn.cpp): a query among
+// near-duplicates reads as many lists as it needs, and an easy one few. Keys that differ from all others of their list are
+// found by how near its centroid is: how many of the nearest lists are read in any case is learned with the reach.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,9 +19,17 @@
 #include "lists_store.h"
 
 constexpr int LEVELS = 8;       // that are told apart, see Probe::scan_centroids
+constexpr int RANK_BINS = 7;    // of ranks among the nearest lists: up to 2, 4, ..., 64, and more
 constexpr int REACH_BINS = 64;  // of required cosines: the last one holds all that are larger
 constexpr float BIN_WIDTH = 0.02f;
 constexpr int64_t ALL = INT32_MAX;  // as reach: reading all keys in order costs less than the lists within reach
+
+// How far a search goes.
+struct Extent {
+    int64_t level = 0;  // how many centroids are compared by int8 codes, see Probe::scan_centroids
+    int64_t first = 2;  // nearest lists that are read in any case
+    int64_t reach = 0;  // required cosine up to which others are read, in bins; or ALL
+};
 
 struct Near {
     float similarity;
@@ -44,8 +54,8 @@ class alignas(128) Probe {
         scale = its_scale;
     }
 
-    // Compares the sign codes of centroids with those of n queries, at most TILE (codes that are read once for several queries
-    // cost half), and picks the best: four times as many at each level, in as many regions.
+    // Compares the sign codes of centroids with those of n queries, at most TILE (codes that are read once for several
+    // queries cost half), and picks the best: four times as many at each level, in as many regions.
     static void scan_centroids(const ListStore &, Probe *, int n, int level);
 
     // Puts the `count` nearest of the lists that were picked into `nearest`.
@@ -55,19 +65,22 @@ class alignas(128) Probe {
     int32_t nearest_of(const ListStore &, const std::vector<int32_t> &lists);
 
     // Chooses what to read first: the nearest lists, until they hold enough keys for k neighbours. Prefetches it.
-    void choose_first(const ListStore &, int64_t k);
+    void choose_first(const ListStore &, int64_t k, const Extent &);
 
-    // The k best keys, and some more: of what was chosen, and of other lists up to a required cosine of `reach` bins.
-    Ranking &read(const ListStore &, const Slots &, int64_t k, int64_t reach);
+    // The k best keys, and some more: of what was chosen, and of other lists.
+    Ranking &read(const ListStore &, const Slots &, int64_t k, const Extent &);
 
     // What a query tells about how to search for its k nearest keys, by comparing it with all keys.
     struct Sample {
-        float cosine;  // the required cosine at which a search has to read the list of the nearest key; 0: it always does
-        int level;     // the level at which that list is picked; 0: a search comes to it by itself
-        float share;   // of all lists, that a search reads
         bool exists;   // whether there is any key
+        float share;   // of all lists, that a search of this extent reads
+        int64_t rank;  // of the list of the nearest key among the nearest lists; 1: a search comes to it by itself
+        float cosine;  // its required cosine, with what was found without it; 0: as above
+        int level;     // the level at which it is picked; 0: as above
     };
-    Sample sample(const ListStore &, const Slots &, int64_t k, int level, int64_t reach);
+    Sample sample(const ListStore &, const Slots &, int64_t k, Extent);
+
+    static int bin_of(float cosine) { return static_cast<int>(std::min(cosine / BIN_WIDTH, REACH_BINS - 1.0f)); }
 
   private:
     int64_t exclude = -1;

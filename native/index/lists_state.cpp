@@ -62,14 +62,15 @@ void Lists::check_state(const ListsState &state, int64_t capacity) {
                 state.counts[ListsState::DUE] < MOST_DUE,
             "a count is out of range");
     const Learned &learned = state.learned;
-    require(learned.asked >= 0 && learned.reach >= 1 && (learned.reach <= REACH_BINS || learned.reach == ALL) &&
-                learned.level >= 0 && learned.level < LEVELS,
+    const Extent &extent = learned.extent;
+    require(learned.asked >= 0 && extent.reach >= 1 && (extent.reach <= REACH_BINS || extent.reach == ALL) &&
+                extent.level >= 0 && extent.level < LEVELS && extent.first >= 1 && extent.first <= ALL,
             "the extent of a search is out of range");
     const auto counted = [&](const std::vector<double> &counts, int64_t bins) {
         return is(counts, bins) && std::all_of(counts.begin(), counts.end(), [](double n) { return n >= 0 && n <= 1e9; });
     };
-    require(counted(learned.cosines, REACH_BINS) && counted(learned.recent, REACH_BINS) && counted(learned.levels, LEVELS) &&
-                learned.share >= 0 && learned.share <= 1,
+    require(counted(learned.needed, RANK_BINS * REACH_BINS) && counted(learned.recent, RANK_BINS * REACH_BINS) &&
+                counted(learned.levels, LEVELS) && learned.share >= 0 && learned.share <= 1,
             "what was learned is out of range");
 
     std::vector<int32_t> rows_in(blocks, -1);  // filled rows of each block; -1 while it has not been met

@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t SLOTS_AT_ONCE = 4096;    // encoded by a thread, which then takes the next
 constexpr int64_t REFRESHES_AT_ONCE = 16;  // centroids, from which on a second thread pays
 
-// The length of a key in the sum of its list. The largest number of a key is at most 1, its scale at most 1 / 127: so no weight
-// is more than 255.
+// The length of a key in the sum of its list. The largest number of a key is at most 1, its scale at most 1 / 127: so no
+// weight is more than 255.
 constexpr float WEIGHT = 127 * 255.0f;
 
 }  // namespace

@@ -185,7 +185,8 @@ std::pair<nb::object, nb::object> loss(const Book &book, nb::dict buffers, const
 
 // ---- update ----
 
-// Slots touched, and their keys as they were where `keep` is set. Nothing is changed where anything is refused.
+// Slots touched, where there is no index that knows, or `keep` is set; and then their keys as they were. Nothing is changed
+// where anything is refused.
 std::pair<nb::object, nb::object> remember(Book &book, const Slots &slots, Index *index, const Examples &examples,
                                            const Asked *asked, double age_noise, nb::callable draw, bool keep, int threads) {
     const Plan plan = compute([&] { return plan_update(slots, examples); });
@@ -201,6 +202,7 @@ std::pair<nb::object, nb::object> remember(Book &book, const Slots &slots, Index
         return changed;
     });
     const auto n = static_cast<int64_t>(touched.size());
+    if (index && !keep) return {nb::none(), nb::none()};
     return {tensor_of(std::move(touched), {n}), keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none()};
 }
 

@@ -167,6 +167,7 @@ class TorchBackend:
         own = (exclude == founder[which]) & (exclude >= 0)
         return torch.where(own, second[which], first[which])
 
+    @torch.no_grad()
     def update(
         self,
         found: TorchFound,
@@ -197,6 +198,7 @@ class TorchBackend:
         new = query[missed], target[missed], None if source is None else source[missed], None
         return self._change(query, (confirmed, keys, added), new, generator, keep)
 
+    @torch.no_grad()
     def write(
         self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, keep: bool
     ) -> tuple[Tensor, Tensor | None]:
@@ -275,6 +277,7 @@ class TorchBackend:
         oldest = slots[since.sort(stable=True).indices[:left]]
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
+    @torch.no_grad()
     def erase(self, slots: Tensor, keep: bool) -> Tensor | None:
         """Empty filled slots, (n,), ascending; return their keys where these are to be kept."""
         memory, none = self.memory, torch.full_like(slots, -1)

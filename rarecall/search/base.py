@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class Search(nn.Module):
         """Return what `forward` finds; it is not asked where there is nothing to find."""
         if not len(query) or not len(memory):
             return memory.values.new_empty((len(query), 0))
-        return self(memory, query, memory.k, exclude)
+        with torch.autocast(query.device.type, enabled=False):
+            return self(memory, query, memory.k, exclude)
 
     def __getstate__(self) -> dict[str, Any]:
         # An index is not copied: it is made anew from what the copy has in buffers.

@@ -115,19 +115,19 @@ def test_tables_are_as_many_as_the_recall_asks_for(recall) -> None:
     key = unit(trials, size)
     aside = torch.randn(trials, size)
     aside = torch.nn.functional.normalize(aside - (aside * key).sum(1, keepdim=True) * key, dim=1)
-    memory = Memory(size, trials, k=256, search=LSHSearch(size, trials, recall=recall, width=64))
+    memory = Memory(size, trials, k=256, search=LSHSearch(size, trials, target_recall=recall, width=64))
     teach(memory, key, torch.arange(trials))
     query = 0.9 * key + math.sqrt(1 - 0.9**2) * aside
     found = (memory(query).slots == torch.arange(trials)[:, None]).any(1).float().mean().item()
     assert found > recall - 0.045
-    fewer = LSHSearch(size, trials, recall=recall / 2, width=64)
+    fewer = LSHSearch(size, trials, target_recall=recall / 2, width=64)
     assert fewer.tables < memory.search.tables or fewer.tables == 1
 
 
 def test_errors() -> None:
     for settings in (
-        {"recall": 0},
-        {"recall": 1},
+        {"target_recall": 0},
+        {"target_recall": 1},
         {"tables": 0},
         {"bits": 0},
         {"bits": 25},
