@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "../kernels/kernels.h"
@@ -49,7 +50,7 @@ constexpr float LOWEST = -1e20f;  // a threshold that every filled slot reaches
 constexpr int KEY_CODE = 63, QUERY_CODE = 127;  // the largest codes
 
 constexpr int SHARE = 32;                       // one in so many keys is in the sample: 3% more to read
-constexpr int64_t BLOCK = 1 << 14;              // bytes of codes that all queries pass over: they stay in the first-level cache
+constexpr int64_t BLOCK = 1 << 14;              // bytes of codes that all queries pass over: they stay in the L1 cache
 constexpr int64_t BLOCKS_A_TASK = 8;            // about 4 us for one query: few enough to share the work evenly
 constexpr int64_t PRODUCTS_A_THREAD = 1 << 22;  // about 0.1 ms: less is not worth one more thread
 constexpr int64_t KEYS_A_TASK = 1024;           // copied at once, about 0.5 ms
@@ -100,6 +101,9 @@ Encoded encode(const float *vector, int64_t size, int largest, int8_t *codes) {
     return result;
 }
 
+// In a cache line of its own, since each thread writes to one.
+struct alignas(64) Candidates : std::vector<Candidate> {};
+
 bool larger(const Candidate &a, const Candidate &b) { return a.score > b.score; }
 
 struct Query {
@@ -111,7 +115,7 @@ struct Query {
     double scale, length, rest;
     std::atomic<float> threshold{LOWEST};
     float guess = LOWEST;
-    std::vector<std::vector<Candidate>> candidates;  // of each thread
+    std::vector<Candidates> candidates;  // of each thread
 
     void set(const Queries &queries, int64_t of, int64_t size, int64_t width, double longest) {
         row = of;
@@ -121,7 +125,8 @@ struct Query {
         const Encoded made = encode(vector, size, QUERY_CODE, codes.data());
         for (int64_t segment = 0; segment < width; segment += SEGMENT) {
             int sums[2] = {};
-            for (int64_t i = segment; i < std::min<int64_t>(segment + SEGMENT, width); i++) sums[i % 4 / 2] -= OFFSET * codes[i];
+            const int64_t end = std::min(segment + SEGMENT, width);
+            for (int64_t i = segment; i < end; i++) sums[i % 4 / 2] -= OFFSET * codes[i];
             starts.push_back(uint32_t(uint16_t(sums[0])) | uint32_t(uint16_t(sums[1])) << 16);
             start += sums[0] + sums[1];
         }
@@ -153,7 +158,8 @@ struct Query {
 // Some queries at a time, and all that it takes to compare them with the keys.
 class ExactIndex::Search {
   public:
-    Search(const ExactIndex &index, const Slots &memory, const Neighbours &neighbours, float inverse_temperature, int threads)
+    Search(const ExactIndex &index, const Slots &memory, const Neighbours &neighbours, float inverse_temperature,
+           int threads)
         : index_(index), memory_(memory), neighbours_(neighbours), inverse_temperature_(inverse_temperature),
           threads_(threads), k_(std::min(neighbours.k, memory.used)), width_(int(index.width())),
           panels_((memory.used + PANEL * STEP - 1) / (PANEL * STEP) * STEP), room_(std::max<size_t>(8 * k_, 1024)),
@@ -189,8 +195,8 @@ class ExactIndex::Search {
         }
     }
 
-    // Collects the slots whose bound reaches their query's threshold, in blocks of so many panels, one every `stride`. A list
-    // of more than `room` candidates is cut by drop(list, query), which returns the threshold from then on.
+    // Collects the slots whose bound reaches their query's threshold, in blocks of so many panels, one every `stride`. A
+    // list of `room` candidates is cut by drop(list, query), which returns the threshold from then on.
     template <typename Drop>
     void scan(const std::vector<Query *> &queries, int block, int64_t stride, size_t room, const Drop &drop) {
         const int64_t tiles = (int64_t(queries.size()) + TILE - 1) / TILE, task_stride = BLOCKS_A_TASK * stride;
@@ -215,9 +221,11 @@ class ExactIndex::Search {
                             const int64_t slot = (panel + p) * PANEL + s;
                             Query &query = *queries[t * TILE + q];
                             if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) continue;
-                            std::vector<Candidate> &list = query.candidates[thread];
-                            list.push_back({query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]),
-                                            int32_t(slot)});
+                            const float bound =
+                                query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]);
+                            if (bound < query.threshold.load(std::memory_order_relaxed)) continue;  // it rose meanwhile
+                            Candidates &list = query.candidates[thread];
+                            list.push_back({bound, int32_t(slot)});
                             if (list.size() >= room) query.raise(drop(list, query));
                         }
                 }
@@ -273,7 +281,7 @@ class ExactIndex::Search {
 
     // Scores what could be among the k best of a list, and drops the others.
     void score(std::vector<Candidate> &list, const Query &query) const {
-        constexpr int AHEAD = 4;  // keys that are fetched ahead
+        constexpr int AHEAD = 8;  // keys that are fetched ahead
         const auto size = int(memory_.key_size);
         auto score_all = [&](std::vector<Candidate>::iterator from, std::vector<Candidate>::iterator to) {
             for (auto candidate = from; candidate != to; ++candidate) {
@@ -328,8 +336,12 @@ class ExactIndex::Search {
 };
 
 ExactIndex::ExactIndex(int64_t key_size, int64_t capacity) : key_size_(key_size), capacity_(capacity) {
-    if (key_size < 1 || key_size > LONGEST_KEY) throw std::invalid_argument("exact index: keys must have 1 to 16384 numbers");
-    if (capacity < 0 || capacity > INT32_MAX - PANEL * STEP) throw std::invalid_argument("exact index: too many slots");
+    if (key_size < 1 || key_size > LONGEST_KEY)
+        throw std::invalid_argument("An exact index has keys of 1 to " + std::to_string(LONGEST_KEY) + " numbers, not of " +
+                                    std::to_string(key_size) + ".");
+    if (capacity < 0 || capacity > INT32_MAX - PANEL * STEP)
+        throw std::invalid_argument("An exact index has room for 0 to 2^31 - 65 slots, not for " + std::to_string(capacity) +
+                                    ".");
 }
 
 void ExactIndex::release() {
@@ -376,7 +388,7 @@ void ExactIndex::rebuild(const Slots &memory, int threads) {
 
 void ExactIndex::find(const Slots &memory, const Queries &queries, float inverse_temperature, int threads, int32_t *,
                       const Neighbours &neighbours) const {
-    if (!ready()) throw std::logic_error("exact index: find() before rebuild()");
+    if (!ready()) throw std::logic_error("An exact index finds nothing before it was rebuilt.");
     threads = worth(queries.n * memory.used * key_size_, PRODUCTS_A_THREAD, threads);
     Search search(*this, memory, neighbours, inverse_temperature, threads);
     for (int64_t start = 0; start < queries.n; start += search.batch()) {

@@ -13,7 +13,7 @@ class ExactIndex final : public Index {
     // The longest key: of more numbers, sums of products of codes would not be exact in float32.
     static constexpr int64_t LONGEST_KEY = 16384;
 
-    // Throws std::invalid_argument for keys of more than LONGEST_KEY numbers and for more than 2^31 - 64 slots. Allocates
+    // Throws std::invalid_argument for keys of more than LONGEST_KEY numbers and for more than 2^31 - 65 slots. Allocates
     // nothing before the first `rebuild` or `change`.
     ExactIndex(int64_t key_size, int64_t capacity);
 
@@ -23,7 +23,8 @@ class ExactIndex final : public Index {
     void change(const Slots &, const int64_t *slots, int64_t n, const Asked *, int threads) override;
     void rebuild(const Slots &, int threads) override;
 
-    // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it anew.
+    // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it
+    // anew.
     void release();
     bool ready() const { return codes_.size() > 0; }
 

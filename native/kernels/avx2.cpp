@@ -91,7 +91,8 @@ AVX2 float dot(const float *a, const float *b, int size) {
         std::copy(a, a + size, rest[0]);
         std::copy(b, b + size, rest[1]);
         for (int i = 0; i < 4; i++)
-            sum[i] = _mm256_add_ps(sum[i], _mm256_mul_ps(_mm256_loadu_ps(rest[0] + 8 * i), _mm256_loadu_ps(rest[1] + 8 * i)));
+            sum[i] = _mm256_add_ps(sum[i],
+                                   _mm256_mul_ps(_mm256_loadu_ps(rest[0] + 8 * i), _mm256_loadu_ps(rest[1] + 8 * i)));
     }
     const __m256 eight = _mm256_add_ps(_mm256_add_ps(sum[0], sum[1]), _mm256_add_ps(sum[2], sum[3]));
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -161,7 +162,8 @@ AVX2 void whole_dots_of(const int16_t *query, const int8_t *codes, const int8_t 
             const int64_t ahead = std::min(i + j + FAR_ROWS_AHEAD, n - 1);
             loops::prefetch_row<2>(loops::row(codes, ids, ahead, width), width);
             loops::prefetch_row<2>(loops::row(residuals, ids, ahead, width), width);
-            sums[j] = whole_dot_of(query, loops::row(codes, ids, at, width), loops::row(residuals, ids, at, width), width, shift);
+            const int8_t *code = loops::row(codes, ids, at, width), *residual = loops::row(residuals, ids, at, width);
+            sums[j] = whole_dot_of(query, code, residual, width, shift);
         }
         store_sums(sums, out + i);
     }
@@ -239,7 +241,8 @@ AVX2 int64_t within(const uint8_t *distances, int64_t n, int limit, int32_t *out
 
 // Of each two numbers a, b that are 4, 2, then 1 apart: (a + b, a - b). The second of a pair is negated, then added.
 AVX2 void eights(int32_t *x, int64_t size) {
-    const __m256i fours = _mm256_setr_epi32(1, 1, 1, 1, -1, -1, -1, -1), twos = _mm256_setr_epi32(1, 1, -1, -1, 1, 1, -1, -1);
+    const __m256i fours = _mm256_setr_epi32(1, 1, 1, 1, -1, -1, -1, -1);
+    const __m256i twos = _mm256_setr_epi32(1, 1, -1, -1, 1, 1, -1, -1);
     const __m256i ones = _mm256_setr_epi32(1, -1, 1, -1, 1, -1, 1, -1);
     for (int64_t i = 0; i < size; i += 8) {
         __m256i v = load(x + i);

@@ -1,5 +1,5 @@
-// Sign codes, given distances_of<QUERIES, NIBBLES>(costs, signs, __m256i (&out)[QUERIES]), which compares a group of them: what
-// AVX2 and AVX-512 share. Included by each within its namespace, where TARGET is its instruction set.
+// What AVX2 and AVX-512 share of the kernels for sign codes. Included by each within its namespace, where TARGET is its
+// instruction set and distances_of<QUERIES, NIBBLES>(costs, signs, __m256i (&out)[QUERIES]) compares a group of codes.
 
 // Which of 32 distances are not above the limits: bytes of ones.
 TARGET INLINE __m256i not_above(__m256i distances, __m256i limits) {

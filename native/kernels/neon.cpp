@@ -30,7 +30,8 @@ INLINE void multiply(int32x4_t (&sum)[2], int8x16_t a, int8x16_t b, int8x16_t c,
 }
 
 // Writes the sums of 4 slots, and sets the bits of those that reach the query's threshold.
-INLINE void finish(const Panels &panels, const Tile &tile, int p, int q, int slot, int32x4_t sum, int32_t *out, uint64_t &mask) {
+INLINE void finish(const Panels &panels, const Tile &tile, int p, int q, int slot, int32x4_t sum, int32_t *out,
+                   uint64_t &mask) {
     static constexpr uint32_t BITS[] = {1, 2, 4, 8};
     const float32x4_t scale = vld1q_f32(panels.inverse_scale + p * PANEL + slot);
     const float32x4_t residual = vld1q_f32(panels.residual + p * PANEL + slot);
@@ -40,21 +41,24 @@ INLINE void finish(const Panels &panels, const Tile &tile, int p, int q, int slo
     mask |= bits << (PANEL * q + slot);
 }
 
-// 8 slots of each panel at a time, so that all sums find room in the registers. A stored code, c + OFFSET, is at most 127 and
-// so the same as a signed byte.
+// 8 slots of each panel at a time, so that all sums find room in the registers. A stored code, c + OFFSET, is at most 127,
+// so it is the same as a signed byte.
 template <int Q>
 void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
     for (int p = 0; p < panels.count; p++) {
+        const auto *panel = reinterpret_cast<const int8_t *>(panels.codes) + int64_t{p} * PANEL * panels.width;
         masks[p] = 0;
         for (int part = 0; part < PANEL; part += 8) {
-            const auto *codes = reinterpret_cast<const int8_t *>(panels.codes) + int64_t{p} * PANEL * panels.width + part * 4;
+            const int8_t *codes = panel + part * 4;
             int32x4_t sum[Q][2][2];
             UNROLL for (int q = 0; q < Q; q++) UNROLL for (int i = 0; i < 4; i++) sum[q][i / 2][i % 2] = vdupq_n_s32(0);
             for (int at = 0; at < panels.width; at += 8, codes += 8 * PANEL)
                 UNROLL for (int i = 0; i < 2; i++) {
                     const int8x16_t first = vld1q_s8(codes + 16 * i), second = vld1q_s8(codes + 16 * i + 4 * PANEL);
-                    UNROLL for (int q = 0; q < Q; q++)
-                        multiply(sum[q][i], first, four_times(tile.codes[q] + at), second, four_times(tile.codes[q] + at + 4));
+                    UNROLL for (int q = 0; q < Q; q++) {
+                        const int8_t *query = tile.codes[q] + at;
+                        multiply(sum[q][i], first, four_times(query), second, four_times(query + 4));
+                    }
                 }
             UNROLL for (int q = 0; q < Q; q++) UNROLL for (int i = 0; i < 2; i++) {
                 const int32x4_t total = vaddq_s32(vdupq_n_s32(tile.start[q]), vpaddq_s32(sum[q][i][0], sum[q][i][1]));
@@ -77,7 +81,8 @@ float dot(const float *a, const float *b, int size) {
         float rest[2][32] = {};
         std::copy(a, a + size, rest[0]);
         std::copy(b, b + size, rest[1]);
-        for (int i = 0; i < 8; i++) sum[i] = vaddq_f32(sum[i], vmulq_f32(vld1q_f32(rest[0] + 4 * i), vld1q_f32(rest[1] + 4 * i)));
+        for (int i = 0; i < 8; i++)
+            sum[i] = vaddq_f32(sum[i], vmulq_f32(vld1q_f32(rest[0] + 4 * i), vld1q_f32(rest[1] + 4 * i)));
     }
     const float32x4_t first = vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[4], sum[6]));
     const float32x4_t four = vaddq_f32(first, vaddq_f32(vaddq_f32(sum[1], sum[3]), vaddq_f32(sum[5], sum[7])));
@@ -106,7 +111,8 @@ void whole_dots(const int16_t *query, const int8_t *codes, const int8_t *residua
         const int8_t *code = loops::row(codes, ids, i, width), *residual = loops::row(residuals, ids, i, width);
         int32x4_t sum = {};
         for (int64_t j = 0; j < width; j += 8) {
-            const int16x8_t q = vld1q_s16(query + j), whole = vaddw_s8(vshll_n_s8(vld1_s8(code + j), 8), vld1_s8(residual + j));
+            const int16x8_t q = vld1q_s16(query + j);
+            const int16x8_t whole = vaddw_s8(vshll_n_s8(vld1_s8(code + j), 8), vld1_s8(residual + j));
             const int32x4_t low = vmull_s16(vget_low_s16(q), vget_low_s16(whole)), high = vmull_high_s16(q, whole);
             sum = vaddq_s32(sum, vshlq_s32(vpaddq_s32(low, high), right));
         }
@@ -149,8 +155,8 @@ void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, i
 }
 
 template <int QUERIES>
-void near_groups_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, const uint8_t *limits,
-                    int32_t *const *out, int64_t *count) {
+void near_groups_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                    const uint8_t *limits, int32_t *const *out, int64_t *count) {
     for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
         uint8x16_t here[QUERIES][2];
         distances_of<QUERIES>(costs, signs, nibbles / 2, here);
@@ -163,7 +169,8 @@ void near_groups_in(const uint8_t *const *costs, const uint8_t *signs, int64_t g
 
 void near_groups(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
                  const uint8_t *limits, int32_t *const *out, int64_t *count) {
-    static constexpr decltype(&near_groups_in<1>) in[] = {near_groups_in<1>, near_groups_in<2>, near_groups_in<3>, near_groups_in<4>};
+    static constexpr decltype(&near_groups_in<1>) in[] = {near_groups_in<1>, near_groups_in<2>, near_groups_in<3>,
+                                                          near_groups_in<4>};
     in[queries - 1](costs, signs, groups, nibbles, limits, out, count);
 }
 
@@ -195,7 +202,8 @@ DOTPROD void scan_dotprod(const Panels &panels, const Tile &tile, int32_t (*sums
     each(panels, tile, sums, masks);
 }
 
-DOTPROD void dots_dotprod(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
+DOTPROD void dots_dotprod(const int8_t *query, const int8_t *codes, const int32_t *ids, int64_t n, int64_t width,
+                          int32_t *out) {
     for (int64_t i = 0; i < n; i++) {
         if (ids) loops::prefetch_row<3>(loops::row(codes, ids, std::min(i + ROWS_AHEAD, n - 1), width), width);
         const int8_t *code = loops::row(codes, ids, i, width);

@@ -17,12 +17,12 @@
 
 // Why torch's threads, and how their stalls are kept rare
 // -------------------------------------------------------
-// Where torch has brought GNU OpenMP into the process, its threads are used: after each parallel operation they spin for some
-// milliseconds, and the threads of another pool would have to wait for their cores. But OpenMP waits at the end of a
-// parallel section for every thread, also for one that could not begin because another process holds its core: a slice of the
-// scheduler, 4 ms and more. Where that happens in more than one of RARE sections, the caller works alone for some sections,
-// twice as many each time it happens again. A section that takes longer than a stall would is shared nevertheless, from
-// then on.
+// Where torch has brought GNU OpenMP into the process, its threads are used: after each parallel operation they spin for
+// some milliseconds, and the threads of another pool would have to wait for their cores. But OpenMP waits at the end of a
+// parallel section for every thread, also for one that could not begin because another process holds its core: a slice of
+// the scheduler, 4 ms and more. Where that happens in more than one of RARE sections, the caller works alone for some
+// sections, twice as many each time it happens again. A section that takes longer than a stall would is shared
+// nevertheless, from then on.
 
 namespace {
 
@@ -31,8 +31,8 @@ using Clock = Helpers::Clock;
 // Waiting longer for the others than the caller worked itself is a stall, if it is longer than this too.
 constexpr Clock::duration STALLED = std::chrono::microseconds(500);
 constexpr Clock::duration STALL = std::chrono::milliseconds(8);  // what a stall may cost: two ticks of the scheduler
-// One stall in so many sections is borne. A busy core gave one in 8, neighbours that come and go one in 80, where working alone
-// would cost more time than the stalls do.
+// One stall in so many sections is borne. A busy core gave one in 8; processes that come and go one in 80, where working
+// alone would cost more time than the stalls do.
 constexpr int RARE = 32;
 constexpr int LEAST_ALONE = 16, MOST_ALONE = 1024;  // sections: the more, the fewer stalls, the later the others are back
 

@@ -35,8 +35,8 @@ inline int worth(int64_t work, int64_t share, int threads) {
     return static_cast<int>(std::min<int64_t>(threads, 1 + work / share));
 }
 
-// Calls work(task, thread) for every task in [0, tasks), in any order, on at most `threads` threads, numbered from 0. Whoever
-// is free takes the next task. The first error is thrown again when all threads have stopped.
+// Calls work(task, thread) for every task in [0, tasks), in any order, on at most `threads` threads, numbered from 0.
+// Whoever is free takes the next task. The first error is thrown again when all threads have stopped.
 template <typename Work>
 void parallel(int64_t tasks, int threads, const Work &work) {
     using Clock = Helpers::Clock;

@@ -29,7 +29,8 @@ struct TestMemory {
 
     // `room`: slots behind the keys that were never used.
     TestMemory(std::vector<float> of, int64_t size, int64_t room = 0)
-        : keys(std::move(of)), capacity(static_cast<int64_t>(keys.size()) / size + room), key_size(size), used(capacity - room) {
+        : keys(std::move(of)), capacity(static_cast<int64_t>(keys.size()) / size + room), key_size(size),
+          used(capacity - room) {
         keys.resize(capacity * size);
         for (int64_t slot = 0; slot < capacity; slot++) {
             values.push_back(slot < used ? random_int(0, 9) : -1);
@@ -55,9 +56,11 @@ struct TestNeighbours {
     std::vector<float> similarities, weights;
     int64_t k;
 
-    TestNeighbours(int64_t n, int64_t its_k) : slots(n * its_k), values(n * its_k), similarities(n * its_k), weights(n * its_k), k(its_k) {}
+    TestNeighbours(int64_t n, int64_t its_k)
+        : slots(n * its_k), values(n * its_k), similarities(n * its_k), weights(n * its_k), k(its_k) {}
     Neighbours room() { return {slots.data(), similarities.data(), values.data(), weights.data(), k}; }
     bool operator==(const TestNeighbours &other) const {
-        return slots == other.slots && values == other.values && similarities == other.similarities && weights == other.weights;
+        return slots == other.slots && values == other.values && similarities == other.similarities &&
+               weights == other.weights;
     }
 };

@@ -61,14 +61,18 @@ const std::map<std::string, std::function<Keys(int64_t, int64_t)>> HARD = {
          for (int64_t row = 0; row < n; row++) keys[row * size + random_int(0, size - 1)] = random_int(0, 1) ? 1.0f : -1.0f;
          return keys;
      }},
-    {"signs", [](int64_t n, int64_t size) { return made_of(n, size, [](int64_t) { return random_int(0, 1) ? 1.0f : -1.0f; }); }},
+    {"signs", [](int64_t n, int64_t size) {
+         return made_of(n, size, [](int64_t) { return random_int(0, 1) ? 1.0f : -1.0f; });
+     }},
     {"tiny and huge", [](int64_t n, int64_t size) {
          return made_of(n, size, [](int64_t) { return random_normal() * std::pow(10.0f, random_float(-15, 15)); });
      }},
     {"one number rules", [](int64_t n, int64_t size) {
          return made_of(n, size, [](int64_t i) { return random_normal() + (i == 0 ? 50.0f : 0.0f); });
      }},
-    {"negative", [](int64_t n, int64_t size) { return made_of(n, size, [](int64_t) { return -std::abs(random_normal()); }); }},
+    {"negative", [](int64_t n, int64_t size) {
+         return made_of(n, size, [](int64_t) { return -std::abs(random_normal()); });
+     }},
     {"longer than 1", [](int64_t n, int64_t size) {
          return repeated(n, size, [](float x, int64_t, int64_t) { return 5 * (x + 1e-3f * random_normal()); });
      }},
@@ -81,7 +85,8 @@ TestNeighbours find(const ExactIndex &index, TestMemory &memory, const Queries &
 }
 
 // Compares every slot with every query.
-void check_exact(const ExactIndex &index, TestMemory &memory, const Keys &units, const int64_t *exclude, int64_t k, int threads) {
+void check_exact(const ExactIndex &index, TestMemory &memory, const Keys &units, const int64_t *exclude, int64_t k,
+                 int threads) {
     const int64_t size = memory.key_size;
     const Slots slots = memory.slots();
     const Queries queries{units.data(), exclude, static_cast<int64_t>(units.size()) / size};
@@ -105,14 +110,15 @@ void check_exact(const ExactIndex &index, TestMemory &memory, const Keys &units,
             return scores[a] != scores[b] ? scores[a] > scores[b] : slots.newer(a, b);
         });
         expected.resize(std::min(static_cast<int64_t>(expected.size()), k));
+        auto odds = [&](int64_t slot) { return std::exp(INVERSE_TEMPERATURE * double{scores[slot] - scores[expected[0]]}); };
         double total = 0;
-        for (const int64_t slot : expected) total += std::exp(INVERSE_TEMPERATURE * double{scores[slot] - scores[expected[0]]});
+        for (const int64_t slot : expected) total += odds(slot);
         for (int64_t j = 0; j < k; j++) {
             const int64_t at = row * k + j, slot = j < static_cast<int64_t>(expected.size()) ? expected[j] : -1;
             CHECK(found.slots[at] == slot);
             CHECK(found.similarities[at] == (slot < 0 ? -std::numeric_limits<float>::infinity() : scores[slot]));
             CHECK(found.values[at] == (slot < 0 ? -1 : memory.values[slot]));
-            const double weight = slot < 0 ? 0 : std::exp(INVERSE_TEMPERATURE * double{scores[slot] - scores[expected[0]]}) / total;
+            const double weight = slot < 0 ? 0 : odds(slot) / total;
             CHECK(std::abs(found.weights[at] - weight) <= 1e-5 * weight + 1e-30);
         }
     }
@@ -135,7 +141,8 @@ void test_any_size() {
         std::copy_n(&memory.keys[random_int(0, used - 1) * size], size, &units[0]);  // that of an empty slot is zero
         std::vector<int64_t> exclude(n);
         for (int64_t &each : exclude) each = random_int(-1, 5);
-        check_exact(memory, units, round % 2 ? exclude.data() : nullptr, random_int(1, 300), static_cast<int>(random_int(1, 4)));
+        const int64_t k = random_int(1, 300);
+        check_exact(memory, units, round % 2 ? exclude.data() : nullptr, k, static_cast<int>(random_int(1, 4)));
     }
 }
 
@@ -227,7 +234,8 @@ void test_searches_beside_each_other() {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; i++)
         threads.emplace_back([&] {
-            for (int round = 0; round < 10; round++) CHECK(find(index, memory, {units.data(), nullptr, n}, 50, 2) == expected);
+            for (int round = 0; round < 10; round++)
+                CHECK(find(index, memory, {units.data(), nullptr, n}, 50, 2) == expected);
         });
     for (auto &each : threads) each.join();
 }

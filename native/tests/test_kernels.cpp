@@ -148,7 +148,8 @@ void test_dots() {
                     const auto residuals = random_codes(n * width, extreme);
                     const auto ids = random_ints<int32_t>(n, 0, static_cast<int>(n - 1));
                     std::vector<int16_t> whole(width);
-                    for (int64_t i = 0; i < width; i++) whole[i] = static_cast<int16_t>(256 * query[i] + random_int(-127, 127));
+                    for (int64_t i = 0; i < width; i++)
+                        whole[i] = static_cast<int16_t>(256 * query[i] + random_int(-127, 127));
                     int shift = 0;
                     while (int64_t{2} << shift < width) shift++;
                     for (const int32_t *rows : {static_cast<const int32_t *>(nullptr), ids.data()}) {
@@ -156,8 +157,9 @@ void test_dots() {
                         plain.dots(query.data(), codes.data(), rows, n, width, expected.data());
                         table.dots(query.data(), codes.data(), rows, n, width, got.data());
                         check_equal(expected, got, n);
-                        plain.whole_dots(whole.data(), codes.data(), residuals.data(), rows, n, width, shift, expected.data());
-                        table.whole_dots(whole.data(), codes.data(), residuals.data(), rows, n, width, shift, got.data());
+                        const int8_t *const lower = residuals.data();
+                        plain.whole_dots(whole.data(), codes.data(), lower, rows, n, width, shift, expected.data());
+                        table.whole_dots(whole.data(), codes.data(), lower, rows, n, width, shift, got.data());
                         check_equal(expected, got, n);
                     }
                     std::vector<float> scales = random_floats(n), expected(n), got(n);
@@ -206,8 +208,10 @@ void test_distances() {
         for (const int64_t groups : {1, 3, 300, 1000}) {
             const auto distances = random_ints<uint8_t>(groups * GROUP, 0, random_int(0, 1) ? 255 : 9);
             for (const int limit : {0, 3, 128, 254, 255}) {
-                for (const int64_t step : {1, 2, 5})
-                    CHECK(plain.count(distances.data(), groups, step, limit) == table.count(distances.data(), groups, step, limit));
+                for (const int64_t step : {1, 2, 5}) {
+                    const int64_t expected = plain.count(distances.data(), groups, step, limit);
+                    CHECK(table.count(distances.data(), groups, step, limit) == expected);
+                }
                 const int64_t n = groups * GROUP - random_int(0, 31);
                 std::vector<int32_t> expected(n + 2), got(n + 2);
                 const int64_t found = plain.within(distances.data(), n, limit, expected.data());

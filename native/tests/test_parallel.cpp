@@ -50,7 +50,9 @@ void test_calls_within_calls_and_beside_each_other() {
     for (int caller = 0; caller < 4; caller++)
         callers.emplace_back([&] {
             for (int i = 0; i < 50; i++)
-                parallel(8, 3, [&](int64_t, int) { parallel(5, 2, [&](int64_t, int thread) { done += thread == 0 || thread == 1; }); });
+                parallel(8, 3, [&](int64_t, int) {
+                    parallel(5, 2, [&](int64_t, int thread) { done += thread == 0 || thread == 1; });
+                });
         });
     for (auto &each : callers) each.join();
     CHECK(done == 4 * 50 * 8 * 5);
