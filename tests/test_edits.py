@@ -164,6 +164,13 @@ EDITS: dict[str, tuple[str, Callable[[Tensor], object]]] = {
 }
 
 
+def edit_recalls(backend: str, search: str) -> None:
+    for edit in EDITS:
+        for filled in (True, False):
+            print(edit, "of a filled memory" if filled else "of an empty memory", flush=True)  # shown where it fails
+            edit_a_recall(backend, search, edit, filled)
+
+
 def edit_a_recall(backend: str, search: str, edit: str, filled: bool) -> None:
     name, change = EDITS[edit]
     noticed = "numpy" not in edit and "data" not in edit  # torch counts the edits that it sees
@@ -196,9 +203,7 @@ def edit_a_recall(backend: str, search: str, edit: str, filled: bool) -> None:
 @pytest.mark.parametrize("search", ["exact", "auto"])
 @pytest.mark.parametrize("backend", ["native", "torch"])
 def test_an_edited_recall_is_refused(backend, search) -> None:
-    for edit in EDITS:
-        for filled in (True, False):
-            in_a_process(edit_a_recall, backend, search, edit, filled)
+    in_a_process(edit_recalls, backend, search)
 
 
 @pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
