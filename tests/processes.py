@@ -16,6 +16,8 @@ import torch
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "hypothesis", "pytest", "rarecall", "tests.helpers"])
 
+START = 300.0  # seconds that the first process may take to import torch, on a busy machine
+
 
 def in_a_process(function: Callable[..., Any], *args: Any, timeout: float = 60.0) -> Any:
     """Return `function(*args)`, called in a process of its own.
@@ -23,13 +25,15 @@ def in_a_process(function: Callable[..., Any], *args: Any, timeout: float = 60.0
     Args:
         function: one of a module's own, so that the process can import it.
         args: what can be pickled.
-        timeout: seconds after which the process counts as hanging.
+        timeout: seconds from its start after which the process counts as hanging.
     """
     receiver, sender = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_run, args=(sender, function, args))
     process.start()
     sender.close()
     try:
+        if receiver.poll(START):
+            assert receiver.recv() == "started"
         if not receiver.poll(timeout):
             pytest.fail(f"{function.__name__}{args} hangs: it was not done after {timeout} seconds")
         failure, result = receiver.recv()
@@ -52,6 +56,7 @@ def _run(sender: Connection, function: Callable[..., Any], args: tuple[Any, ...]
     faulthandler.enable()
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    sender.send("started")
     try:
         sender.send((None, function(*args)))
     except BaseException:

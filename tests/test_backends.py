@@ -5,7 +5,7 @@ import copy
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from torch import Tensor
 
 from rarecall import Memory, backend
@@ -46,6 +46,7 @@ def assert_same_recall(native: Memory, plain: Memory, query: Tensor, exclude: Te
 
 
 @pytest.mark.parametrize("search", SEARCHES)
+@settings(max_examples=25)
 @given(
     size=st.sampled_from([5, 8, 33]),
     capacity=st.integers(12, 40),

@@ -147,7 +147,7 @@ def flip_bits(search: str, path: str, flips: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_flipped_bit_is_refused_or_harmless(search, tmp_path) -> None:
-    refused, harmless = in_a_process(flip_bits, search, str(tmp_path / "memory"), 300)
+    refused, harmless = in_a_process(flip_bits, search, str(tmp_path / "memory"), 200)
     assert refused > 0.9 * (refused + harmless)
 
 

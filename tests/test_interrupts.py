@@ -84,7 +84,7 @@ CASES = [("exact", 0), ("lsh", 0), ("auto", 0), ("auto", None)]
 @pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize(("search", "small"), CASES)
 def test_nothing_is_lost(backend, search, small) -> None:
-    in_a_process(interrupt_often, backend, search, small, 150)
+    in_a_process(interrupt_often, backend, search, small, 80)
 
 
 @pytest.mark.slow

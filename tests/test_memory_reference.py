@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rarecall import Memory, backend
@@ -35,6 +35,7 @@ steps = st.one_of(
 
 @pytest.mark.parametrize("search", SEARCHES)  # the memory is so small that all of them find all
 @pytest.mark.parametrize("name", BACKENDS)
+@settings(max_examples=40)
 @given(
     stream=st.lists(steps, min_size=1, max_size=20),
     capacity=st.integers(6, 9),

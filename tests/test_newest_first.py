@@ -35,7 +35,7 @@ def test_what_is_taught_again_after_others_is_newer_still(new_memory, search) ->
     assert torch.equal(memory(examples).values, torch.arange(50)[:, None] + 100 * ids(4, 3, 2, 1))
 
 
-@pytest.mark.parametrize("size", [1, 5, 37, 64])
+@pytest.mark.parametrize("size", [1, 37])
 @pytest.mark.parametrize("k", [1, 7, 40])
 def test_of_many_equal_keys_the_newest_are_found_newest_first(new_memory, search, size, k) -> None:
     memory = new_memory(size, 60, k=k, search=search)

@@ -99,15 +99,15 @@ def ask_while_one_teaches(backend: str, search: str, keys: int, steps: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("search", "keys"), [("exact", 2000), ("lsh", 2000), ("auto", 9000)]
+    ("search", "keys"), [("exact", 1000), ("lsh", 1000), ("auto", 9000)]
 )  # of which auto has lists
 def test_answers_beside_a_teacher_are_those_of_before_or_after(search, keys) -> None:
-    in_a_process(ask_while_one_teaches, "native", search, keys, 100)
+    in_a_process(ask_while_one_teaches, "native", search, keys, 60)
 
 
 @pytest.mark.parametrize("search", ["exact", "lsh"])
 def test_without_the_extension_too(search) -> None:
-    in_a_process(ask_while_one_teaches, "torch", search, 500, 40)
+    in_a_process(ask_while_one_teaches, "torch", search, 500, 25)
 
 
 @pytest.mark.slow

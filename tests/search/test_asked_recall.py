@@ -37,23 +37,22 @@ def teach_stream(memory: Memory, keys: Tensor, batch: int = 100) -> None:
 
 
 STREAMS = {
-    "50 kinds, shuffled": lambda: kinds(50, 300, 0.03)[torch.randperm(15_000)],
-    "50 kinds, in sorted order": lambda: kinds(50, 300, 0.03),
-    "50 kinds, less alike": lambda: kinds(50, 300, 0.24)[torch.randperm(15_000)],
-    "5 kinds, shuffled": lambda: kinds(5, 3000, 0.03)[torch.randperm(15_000)],
-    "easy, then hard": lambda: torch.cat([unit(9000, SIZE), kinds(20, 300, 0.03)]),
-    "many equal keys": lambda: torch.cat([unit(9000, SIZE), unit(20, SIZE).repeat(300, 1)]),
+    "50 kinds, shuffled": lambda: kinds(50, 220, 0.03)[torch.randperm(11_000)],
+    "50 kinds, in sorted order": lambda: kinds(50, 220, 0.03),
+    "50 kinds, less alike": lambda: kinds(50, 220, 0.24)[torch.randperm(11_000)],
+    "5 kinds, shuffled": lambda: kinds(5, 2200, 0.03)[torch.randperm(11_000)],
+    "easy, then hard": lambda: torch.cat([unit(9000, SIZE), kinds(20, 150, 0.03)]),
+    "many equal keys": lambda: torch.cat([unit(9000, SIZE), unit(20, SIZE).repeat(150, 1)]),
 }
 
 
-@pytest.mark.parametrize("k", [1, 16])
-@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(("stream", "k"), [*((stream, 1) for stream in STREAMS), ("50 kinds, shuffled", 16)])
 def test_a_stored_key_is_found_again(stream, k) -> None:
     keys = STREAMS[stream]()
     memory = Memory(SIZE, len(keys), k=k, search="auto")
     teach_stream(memory, keys)
-    assert found_again(memory, memory.keys[torch.randperm(len(keys))[:1000]]) >= 0.93
-    assert found_again(memory, memory.keys[-1000:]) >= 0.93
+    assert found_again(memory, memory.keys[torch.randperm(len(keys))[:500]]) >= 0.93
+    assert found_again(memory, memory.keys[-500:]) >= 0.93
 
 
 def test_after_half_of_the_slots_are_forgotten() -> None:
