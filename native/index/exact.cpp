@@ -218,19 +218,21 @@ class ExactIndex::Search {
                     for (int p = 0; p < here.count; p++)
                         for (uint64_t mask = masks[p]; mask; mask &= mask - 1) {
                             const int bit = __builtin_ctzll(mask), q = bit / PANEL, s = bit % PANEL;
-                            const int64_t slot = (panel + p) * PANEL + s;
                             Query &query = *queries[t * TILE + q];
-                            if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) continue;
-                            const float bound =
-                                query.bound(sums[p][q][s], index_.inverse_scale_[slot], index_.residual_[slot]);
-                            if (bound < query.threshold.load(std::memory_order_relaxed)) continue;  // it rose meanwhile
                             Candidates &list = query.candidates[thread];
-                            list.push_back({bound, int32_t(slot)});
+                            collect((panel + p) * PANEL + s, sums[p][q][s], query, list);
                             if (list.size() >= room) query.raise(drop(list, query));
                         }
                 }
             }
         });
+    }
+
+    void collect(int64_t slot, int sum, const Query &query, Candidates &list) const {
+        if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) return;
+        const float bound = query.bound(sum, index_.inverse_scale_[slot], index_.residual_[slot]);
+        if (bound < query.threshold.load(std::memory_order_relaxed)) return;  // it rose meanwhile
+        list.push_back({bound, int32_t(slot)});
     }
 
     // Scores the candidates and writes the neighbours. Returns the queries whose guess was wrong; those now have a
