@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rarecall import Memory
-
+from rarecall import Memory, Search
+from rarecall import backend as backends
+from rarecall.backend.torch_backend import TorchBackend
 
 # What every rule of the memory holds for.
 BACKENDS = ["native", "torch", "float64"]
@@ -37,6 +38,35 @@ def using(backend: str, small: int | None = 0) -> Iterator[Callable[..., Memory]
             return memory.double() if backend == "float64" else memory
 
         yield make
+
+
+@contextmanager
+def pair(
+    *args: Any, search: str | type[Search] = "exact", small: int | None = 0, **settings: Any
+) -> Iterator[tuple[Memory, Memory]]:
+    """Give a memory of the extension and one of torch, both float32 on the CPU, for as long as the context lasts.
+
+    A memory chooses its backend when it is first used and when its buffers were replaced, so that one made in the
+    context of `using` does not keep it.
+
+    Args:
+        args, settings: those of `Memory`.
+        search: a name, or a class of which each memory gets an object of its own. A hashing search hashes alike.
+        small: as in `using`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if small is not None:
+            patch.setattr("rarecall.search.auto.SMALL", small)
+        memories = []
+        for _ in range(2):
+            torch.manual_seed(5)
+            memories.append(Memory(*args, search=search if isinstance(search, str) else search(), **settings))
+        native, plain = memories
+        choose = backends.choose
+        patch.setattr(backends, "choose", lambda memory: TorchBackend(memory) if memory is plain else choose(memory))
+        yield native, plain
+        assert native.native is not None
+        assert plain.native is None
 
 
 def unit(*shape: int) -> Tensor:
