@@ -221,6 +221,12 @@ class TestUpdate:
         teach(memory, -torch.eye(4)[:1], ids(5))
         assert torch.equal(memory.keys[0], torch.eye(4)[0])
 
+    def test_two_queries_on_either_side_of_a_key_leave_it(self, new_memory) -> None:
+        memory = new_memory(key_size=2, capacity=4, k=1)
+        teach(memory, torch.tensor([[1.0, 0.0]]), ids(3))
+        teach(memory, torch.tensor([[0.6, 0.8], [0.6, -0.8]]), ids(3, 3))
+        assert torch.allclose(memory.keys[0], torch.tensor([1.0, 0.0]).to(memory.keys))
+
     def test_masked_queries_leave_no_trace(self, memory) -> None:
         recall = memory(torch.zeros(2, 3, 4) + torch.eye(4)[:3])
         mask = torch.tensor([[True, True, False], [False, False, False]])
