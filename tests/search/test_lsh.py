@@ -1,10 +1,11 @@
+import copy
 import math
 
 import pytest
 import torch
 
 from rarecall import LSHSearch, Memory
-from tests.helpers import ids, teach, unit
+from tests.helpers import check_found, ids, teach, unit
 
 
 def check_tables(memory: Memory) -> None:
@@ -50,6 +51,24 @@ def test_with_every_bucket_probed_it_is_exact() -> None:
     query = unit(30, 8)
     assert torch.equal(memory(query).slots, plain(query).slots)
     assert torch.equal(memory(query, exclude=exclude).slots, plain(query, exclude=exclude).slots)
+
+
+@pytest.mark.parametrize("way", ["copied", "loaded", "moved"])
+def test_keys_edited_before_a_memory_is_asked_again_are_found(new_memory, way) -> None:
+    """Its tables came with it, but they are of the keys before the edit."""
+    memory, keys = new_memory(16, 1000, k=5, search="lsh"), unit(1000, 16)
+    memory.write(unit(1000, 16), torch.arange(1000))
+    memory(unit(1, 16))
+    if way == "copied":
+        other = copy.deepcopy(memory)
+    elif way == "loaded":
+        other = new_memory(16, 1000, k=5, search="lsh")
+        other.load_state_dict(memory.state_dict())
+    else:
+        other = memory.cpu()  # where it was
+    other.keys.copy_(keys)
+    check_found(other)
+    check_tables(other)
 
 
 @pytest.mark.parametrize(("tables", "bits"), [(1, 4), (4, 8), (8, 6), (16, 12)])
@@ -115,19 +134,19 @@ def test_tables_are_as_many_as_the_recall_asks_for(recall) -> None:
     key = unit(trials, size)
     aside = torch.randn(trials, size)
     aside = torch.nn.functional.normalize(aside - (aside * key).sum(1, keepdim=True) * key, dim=1)
-    memory = Memory(size, trials, k=256, search=LSHSearch(size, trials, recall=recall, width=64))
+    memory = Memory(size, trials, k=256, search=LSHSearch(size, trials, target_recall=recall, width=64))
     teach(memory, key, torch.arange(trials))
     query = 0.9 * key + math.sqrt(1 - 0.9**2) * aside
     found = (memory(query).slots == torch.arange(trials)[:, None]).any(1).float().mean().item()
     assert found > recall - 0.045
-    fewer = LSHSearch(size, trials, recall=recall / 2, width=64)
+    fewer = LSHSearch(size, trials, target_recall=recall / 2, width=64)
     assert fewer.tables < memory.search.tables or fewer.tables == 1
 
 
 def test_errors() -> None:
     for settings in (
-        {"recall": 0},
-        {"recall": 1},
+        {"target_recall": 0},
+        {"target_recall": 1},
         {"tables": 0},
         {"bits": 0},
         {"bits": 25},
