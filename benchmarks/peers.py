@@ -110,7 +110,7 @@ class Usearch:
     efforts = (1, 2, 4)  # times k
 
     def __init__(self, keys: Array, k: int, threads: int, setting: Setting) -> None:
-        from usearch.index import Index
+        from usearch.native_index import Index
 
         self.k, self.threads = k, threads
         self.index = Index(

@@ -281,7 +281,7 @@ class Memory(SlotBuffers):
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
         lengths = {name: len(tensors[name]) for name in FIELDS if name in tensors}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"{path} holds {lengths}; expected the same number of slots in all of them.")
+            raise ValueError(f"{path} does not hold the tensors that its settings announce: its slots are {lengths}.")
         for name in lengths:
             rows, own = tensors[name], memory._buffers[name]
             if len(rows) <= len(own) and rows.shape[1:] == own.shape[1:]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,6 +62,9 @@ class SlotBuffers(nn.Module):
             slots = torch.full(shape, empty, dtype=dtype) if empty else torch.zeros(shape, dtype=dtype)
             self.register_buffer(name, slots)
         self.register_buffer("now", torch.zeros((), dtype=torch.int64))
+        # Another number after every change of any process: what torch does not count (a broadcast of buffers under
+        # DistributedDataParallel, a process that shares them) is noticed by it.
+        self.register_buffer("mark", torch.zeros((), dtype=torch.int64), persistent=False)
         self.lock = ReadWriteLock()
         self._state = _State()
 
@@ -110,17 +114,17 @@ class SlotBuffers(nn.Module):
     def _in_step(self) -> bool:
         """Whether backend and search follow from the buffers as they are now."""
         state = self._state
-        followed: int | None = self._modules["search"].version
+        followed: int | None = self._modules["search"].followed
         return followed == state.version and _stamp(self._buffers) == state.seen
 
     def _get_in_step(self: Any) -> None:
         """Take up buffers that were edited by hand, loaded, copied or moved."""
         self._take_up_buffers()
         state, search = self._state, self.search
-        if search.version != state.version:
+        if search.followed != state.version:
             search.restore(self) if state.restoring else search.rebuild(self)
             state.restoring = False
-            search.__dict__["version"] = state.version
+            search.__dict__["followed"] = state.version
 
     def _take_up_buffers(self: Any) -> None:
         state = self._state
@@ -143,13 +147,14 @@ class SlotBuffers(nn.Module):
         except Exception:
             state.version -= 1  # it was refused, and nothing has changed
             raise
+        _leave_mark(self._buffers)
         state.seen = _stamp(self._buffers)
         if before is not None:
             self._keep(touched, before)
-        if search.index is None:
+        if search.native_index is None:
             with torch.no_grad(), torch.autocast(self.keys.device.type, enabled=False):
                 search.changed(self, touched)
-        search.__dict__["version"] = state.version
+        search.__dict__["followed"] = state.version
 
     def begin_history(self, found: Any) -> History:
         """Follow the keys of what was found from now on, for a gradient that is to come."""
@@ -181,7 +186,8 @@ class SlotBuffers(nn.Module):
         # A copy begins anew; its search needs no rebuilding where this one's is in step.
         state = _State()
         state.version, state.restoring = self._state.version, self._in_step()
-        return super().__getstate__() | {"_state": state}
+        buffers = {name: tensor.clone() for name, tensor in self._buffers.items()}  # else processes would share them
+        return super().__getstate__() | {"_state": state, "_buffers": buffers}
 
     def _apply(self, fn: Any, recurse: bool = True) -> SlotBuffers:
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
@@ -260,8 +266,18 @@ class _State:
 
 
 def _stamp(buffers: Any) -> int:
+    """A number that is another when the buffers were replaced, moved or written to."""
     extension = backend.extension()
     if extension is not None:
         return extension.stamp(buffers, NAMES)
     tensors = [buffers[name] for name in NAMES]
-    return hash(tuple((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors))
+    versions = tuple((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
+    return hash((versions, int(buffers["mark"]) if buffers["mark"].is_cpu else 0))
+
+
+def _leave_mark(buffers: Any) -> None:
+    extension = backend.extension()
+    if extension is not None and buffers["mark"].is_cpu:
+        extension.leave_mark(buffers)
+    else:
+        buffers["mark"].fill_(secrets.randbits(63))

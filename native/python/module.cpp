@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -51,7 +53,7 @@ Tensor buffer(nb::dict buffers, const char *name) {
     if (at == known.end()) at = known.insert(known.end(), {name, PyUnicode_InternFromString(name)});
     PyObject *found = PyDict_GetItemWithError(buffers.ptr(), at->second);
     Tensor tensor;
-    if (!found || !read_tensor(found, tensor)) throw nb::key_error(name);
+    if (!found || !read_tensor(found, tensor)) throw nb::key_error((std::string(name) + ": a buffer is missing").c_str());
     return tensor;
 }
 
@@ -80,9 +82,11 @@ nb::object tensor_of(std::vector<T> numbers, std::initializer_list<int64_t> shap
     return make_tensor(std::move(owner), data, dlpack::type_of<T>(), shape);
 }
 
-// A number that changes when one of these buffers is replaced, moved or written to by torch.
+// A number that changes when one of these buffers is replaced, moved or written to: as torch counts it, and by the mark that
+// a change leaves, which tells of what torch does not count: another process, or a broadcast of buffers.
 uint64_t stamp(nb::dict buffers, nb::tuple names) {
-    uint64_t hash = 0;
+    const Tensor mark = buffer(buffers, "mark");
+    uint64_t hash = mark.compact ? *mark.numbers<uint64_t>(1) : 0;
     auto mix = [&](uint64_t number) { hash = (hash ^ number) * 0x9E3779B97F4A7C15u, hash ^= hash >> 29; };
     for (nb::handle name : names) {
         PyObject *found = PyDict_GetItemWithError(buffers.ptr(), name.ptr());
@@ -93,6 +97,12 @@ uint64_t stamp(nb::dict buffers, nb::tuple names) {
         mix(static_cast<uint64_t>(times_written(found)));
     }
     return hash;
+}
+
+// Leaves a mark that no other change of any process has left.
+void leave_mark(nb::dict buffers) {
+    static uint64_t marks = std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32;
+    *buffer(buffers, "mark").numbers<uint64_t>(1) = marks++;
 }
 
 // Whether ids are int64 of this shape, contiguous, on the CPU, and none less than `at_least`: in torch's own words this takes
@@ -311,6 +321,7 @@ nb::object of_k(const Found &found) {
 
 NB_MODULE(_native, module) {
     using namespace nb::literals;
+    require_exchange();
     const auto none = nb::none();
     nb::class_<Found>(module, "Found")
         .def_prop_ro("slots", of_k<&Found::slots>)
@@ -350,6 +361,7 @@ NB_MODULE(_native, module) {
     });
     module.def("stamp", stamp);
     module.def("are_ids", are_ids);
+    module.def("leave_mark", leave_mark);
     module.def("ask", ask, "query"_a, "exclude"_a.none(), "key_size"_a, "k"_a, "hints"_a = 0);
     module.def("recall", recall, "book"_a, "buffers"_a, "index"_a, "query"_a, "exclude"_a.none(), "k"_a, "inverse_temperature"_a,
                "threads"_a);

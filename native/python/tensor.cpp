@@ -7,8 +7,9 @@ namespace {
 // Torch's part of DLPack; torch has it from 2.10 on.
 const dlpack::Exchange &exchange() {
     static const dlpack::Exchange *const found = [] {
-        nb::object capsule = nb::module_::import_("torch").attr("Tensor").attr("__dlpack_c_exchange_api__");
+        nb::object capsule = nb::getattr(nb::module_::import_("torch").attr("Tensor"), "__dlpack_c_exchange_api__", nb::none());
         const auto *all = static_cast<const dlpack::Exchange *>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+        PyErr_Clear();
         while (all && all->version.major != dlpack::MAJOR) all = all->before;
         if (!all || !all->look || !all->take) throw nb::import_error("this torch does not exchange tensors by DLPack 1");
         return all;
@@ -30,6 +31,8 @@ struct Made {
 };
 
 }  // namespace
+
+void require_exchange() { exchange(); }
 
 bool read_tensor(PyObject *object, Tensor &tensor) {
     dlpack::Tensor seen;

@@ -39,6 +39,9 @@ struct Tensor {
     void require(dlpack::Type expected_type, int64_t expected) const;
 };
 
+// Throws an import error where this torch does not exchange tensors.
+void require_exchange();
+
 // Reads what an object is, if it is a tensor. Sets no error.
 bool read_tensor(PyObject *object, Tensor &tensor);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <stdexcept>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -510,6 +511,29 @@ void test_bad_states_are_refused() {
     check_lists(memory, index);
 }
 
+// Of lists that do not change meanwhile.
+void test_what_is_learned_does_not_depend_on_how_queries_are_batched() {
+    constexpr int64_t size = 16, n = 1000;
+    Memory memory(size, 5000);
+    AutoIndex index(size, 5000, 0.95, 0);
+    fill(memory, index, units(5000, size));
+    const Vectors queries = units(n, size);
+    const auto learn = [&](int64_t batch) {
+        Lists lists(size, 5000, AutoIndex::MANY);
+        lists.rebuild(memory.slots(), false, 1);
+        for (int64_t first = 0; first < n; first += batch)
+            lists.learn(memory.slots(), {&queries[first * size], nullptr, std::min(batch, n - first)}, nullptr, 0.95);
+        return lists.learned();
+    };
+    const Learned once = learn(n);
+    CHECK(once.asked == n && std::accumulate(once.cosines.begin(), once.cosines.end(), 0.0) > 200);
+    for (const int64_t batch : {1, 7, 128}) {
+        const Learned other = learn(batch);
+        CHECK(other.cosines == once.cosines && other.recent == once.recent && other.levels == once.levels);
+        CHECK(other.share == once.share && other.reach == once.reach && other.level == once.level && other.asked == n);
+    }
+}
+
 void test_many_threads_find_at_once() {
     Memory memory(32, 6000);
     AutoIndex index(32, 6000, 0.95, 0, 3000);
@@ -538,5 +562,6 @@ int main() {
     test_a_restored_run_goes_on_the_same();
     test_threads_and_variants_give_the_same();
     test_bad_states_are_refused();
+    test_what_is_learned_does_not_depend_on_how_queries_are_batched();
     test_many_threads_find_at_once();
 }

@@ -49,8 +49,8 @@ class NativeBackend:
             memory.inverse_temperature,
             torch.get_num_threads(),
         )
-        if search.index is not None:
-            return self.native.recall(self.book, buffers, search.index, query, exclude, k, temperature, threads)
+        if search.native_index is not None:
+            return self.native.recall(self.book, buffers, search.native_index, query, exclude, k, temperature, threads)
         found = self.native.ask(query, exclude, memory.key_size, k)
         candidates = search.find(memory, found.query, exclude)
         self.native.rank(self.book, buffers, found, candidates.contiguous(), temperature, threads)
@@ -94,7 +94,7 @@ class NativeBackend:
         return self._change(self.native.erase, slots, keep)
 
     def _change(self, change: Any, *args: Any) -> Any:
-        buffers, index = self.memory._buffers, self.memory._modules["search"].index
+        buffers, index = self.memory._buffers, self.memory._modules["search"].native_index
         result = change(self.book, buffers, index, *args, torch.get_num_threads())
         increment_version(buffers.values())  # torch does not see what the extension writes
         return result

@@ -65,23 +65,23 @@ class AutoSearch(Search):
         self.restore(memory)
 
     def restore(self, memory: Memory) -> None:
-        native, self.index = memory.native, None
+        native, self.native_index = memory.native, None
         if native is None or memory.key_size > LONGEST_KEY:
             return
         index = native.native.AutoIndex(memory.key_size, memory.capacity, self.target_recall, SMALL, MANY)
         if self._exported:
             with suppress(ValueError, KeyError):  # a state that cannot be: the lists are made anew
                 index.restore(self._exported)
-        self.index, self._exported = native.build(index), {}
+        self.native_index, self._exported = native.build(index), {}
 
     def _state(self) -> dict[str, Tensor]:
         extension = backend.extension()
-        if self.index is None and not self._exported and extension is not None:
+        if self.native_index is None and not self._exported and extension is not None:
             return extension.AutoIndex(1, 1, self.target_recall, SMALL, MANY).export_state()  # of a memory without keys
-        return self._exported if self.index is None else self.index.export_state()
+        return self._exported if self.native_index is None else self.native_index.export_state()
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_exported": self._state()}
+        return super().__getstate__() | {"_exported": {name: tensor.clone() for name, tensor in self._state().items()}}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Search:
         self._exported = self._state()
@@ -98,7 +98,7 @@ class AutoSearch(Search):
             unexpected_keys.extend(given)
             return
         self._exported = {name: tensor.detach().clone() for name, tensor in given.items()}
-        self.index = self.version = None
+        self.native_index = self.followed = None
 
 
 __all__ = ["MANY", "SMALL", "AutoSearch"]

@@ -20,16 +20,16 @@ class Search(nn.Module):
     nothing changes while `forward` runs, and that `changed`, `rebuild` and `restore` run alone.
 
     Attributes:
-        index: what the C++ extension searches and keeps in step by itself, or None where `forward` and `changed` do it.
-        version: the version of the memory that the search has followed to.
+        native_index: what the C++ extension searches and keeps in step by itself; None: `forward` and `changed` do it.
+        followed: the version of the memory that the search has followed to.
     """
 
-    index: Any
-    version: int | None
+    native_index: Any
+    followed: int | None
 
     def __init__(self) -> None:
         super().__init__()
-        self.index = self.version = None
+        self.native_index = self.followed = None
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         """Return the slots nearest to each query.
@@ -73,13 +73,13 @@ class Search(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # An index is not copied: it is made anew from what the copy has in buffers.
-        return super().__getstate__() | {"index": None, "version": None}
+        return super().__getstate__() | {"native_index": None, "followed": None}
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self.index = self.version = None
+        self.native_index = self.followed = None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Search:
         super()._apply(fn, recurse)
-        self.index = self.version = None
+        self.native_index = self.followed = None
         return self

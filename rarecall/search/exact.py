@@ -28,9 +28,9 @@ class ExactSearch(Search):
         super().__init__()
 
     def rebuild(self, memory: Memory) -> None:
-        native, self.index = memory.native, None
+        native, self.native_index = memory.native, None
         if native is not None and memory.key_size <= LONGEST_KEY:
-            self.index = native.build(native.native.ExactIndex(memory.key_size, memory.capacity))
+            self.native_index = native.build(native.native.ExactIndex(memory.key_size, memory.capacity))
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         return multiply(memory, query, k, exclude)

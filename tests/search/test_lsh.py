@@ -1,10 +1,11 @@
+import copy
 import math
 
 import pytest
 import torch
 
 from rarecall import LSHSearch, Memory
-from tests.helpers import ids, teach, unit
+from tests.helpers import check_found, ids, teach, unit
 
 
 def check_tables(memory: Memory) -> None:
@@ -50,6 +51,24 @@ def test_with_every_bucket_probed_it_is_exact() -> None:
     query = unit(30, 8)
     assert torch.equal(memory(query).slots, plain(query).slots)
     assert torch.equal(memory(query, exclude=exclude).slots, plain(query, exclude=exclude).slots)
+
+
+@pytest.mark.parametrize("way", ["copied", "loaded", "moved"])
+def test_keys_edited_before_a_memory_is_asked_again_are_found(new_memory, way) -> None:
+    """Its tables came with it, but they are of the keys before the edit."""
+    memory, keys = new_memory(16, 1000, k=5, search="lsh"), unit(1000, 16)
+    memory.write(unit(1000, 16), torch.arange(1000))
+    memory(unit(1, 16))
+    if way == "copied":
+        other = copy.deepcopy(memory)
+    elif way == "loaded":
+        other = new_memory(16, 1000, k=5, search="lsh")
+        other.load_state_dict(memory.state_dict())
+    else:
+        other = memory.cpu()  # where it was
+    other.keys.copy_(keys)
+    check_found(other)
+    check_tables(other)
 
 
 @pytest.mark.parametrize(("tables", "bits"), [(1, 4), (4, 8), (8, 6), (16, 12)])
