@@ -122,8 +122,8 @@ class SlotBuffers(nn.Module):
         self._take_up_buffers()
         state, search = self._state, self.search
         if search.followed != state.version:
-            search.restore(self) if state.restoring else search.rebuild(self)
-            state.restoring = False
+            search.restore(self) if state.fits == state.seen else search.rebuild(self)
+            state.fits = None
             search.__dict__["followed"] = state.version
 
     def _take_up_buffers(self: Any) -> None:
@@ -183,11 +183,20 @@ class SlotBuffers(nn.Module):
     # ---- nn.Module: copying, moving, loading ----
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy begins anew; its search needs no rebuilding where this one's is in step.
+        # A copy begins anew; its search need only be restored where its state is of these buffers.
         state = _State()
-        state.version, state.restoring = self._state.version, self._in_step()
+        state.version, state.fits = self._state.version, 0 if self._search_fits() else None
         buffers = {name: tensor.clone() for name, tensor in self._buffers.items()}  # else processes would share them
         return super().__getstate__() | {"_state": state, "_buffers": buffers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._state.fits is not None:
+            self._state.fits = _stamp(self._buffers)
+
+    def _search_fits(self) -> bool:
+        """Whether the search's own state is of the buffers as they are now."""
+        return self._in_step() or self._state.fits == _stamp(self._buffers)
 
     def _apply(self, fn: Any, recurse: bool = True) -> SlotBuffers:
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
@@ -201,10 +210,10 @@ class SlotBuffers(nn.Module):
 
     def _move(self, fn: Any, recurse: bool) -> None:
         state = self._state
-        state.restoring = self._in_step() or (state.restoring and state.seen is None)
+        fits = self._search_fits()
         self._keep_all()
         super()._apply(fn, recurse)
-        state.version += 1
+        state.version, state.fits = state.version + 1, _stamp(self._buffers) if fits else None
 
     def _load_from_state_dict(
         self,
@@ -230,7 +239,8 @@ class SlotBuffers(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *arguments)
         if given:
             # Slots and search that come together fit together.
-            self._state.restoring = len(given) == len(NAMES) and any(n.startswith(f"{prefix}search.") for n in mine)
+            together = len(given) == len(NAMES) and any(name.startswith(f"{prefix}search.") for name in mine)
+            self._state.fits = _stamp(self._buffers) if together else None
             self._state.version += 1
 
     def _check_given(self, given: Mapping[str, Any]) -> None:
@@ -254,12 +264,14 @@ class SlotBuffers(nn.Module):
 class _State:
     """What follows from the buffers, and what tells whether it still does."""
 
-    __slots__ = ("backend", "histories", "native", "restoring", "seen", "version")
+    __slots__ = ("backend", "fits", "histories", "native", "seen", "version")
 
     def __init__(self) -> None:
         self.version = 0
         self.seen: int | None = None  # the stamp of the buffers that the backend was made of
-        self.restoring = False  # whether the search's own state is of these buffers
+        self.fits: int | None = (
+            None  # the stamp of the buffers that the search's own state is of, where it has no index
+        )
         self.backend: Any = None
         self.native: Any = None  # the extension, where it is the backend
         self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come

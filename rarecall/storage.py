@@ -50,14 +50,25 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: 
 def read(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the header of a file of this kind whose checksum is right."""
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
+    while True:
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {path}.")
+        opened = path.stat().st_ino
+        try:
+            return _read(path, kind)
+        except ValueError:
+            if path.is_file() and path.stat().st_ino == opened:
+                raise
+            # It was replaced while it was read: the new one is whole.
+
+
+def _read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             _check(path, metadata, kind)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, RuntimeError) as error:
         raise ValueError(
             f"{path} is not a whole safetensors file ({error}). It was cut short or is of another kind; "
             "take a copy of it that is whole."

@@ -72,8 +72,9 @@ class Search(nn.Module):
             return self(memory, query, memory.k, exclude)
 
     def __getstate__(self) -> dict[str, Any]:
-        # An index is not copied: it is made anew from what the copy has in buffers.
-        return super().__getstate__() | {"native_index": None, "followed": None}
+        # An index is not copied: it is made anew from what the copy has in buffers. Processes share none of these.
+        buffers = {name: None if tensor is None else tensor.clone() for name, tensor in self._buffers.items()}
+        return super().__getstate__() | {"native_index": None, "followed": None, "_buffers": buffers}
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)

@@ -344,7 +344,7 @@ class TestLearning:
             learn(memory, unit(1000, 16), batch)
             now = state(memory)
             assert now["asked"] == 1000
-            return [float(now[name].sum()) for name in ("cosines", "recent", "levels")]
+            return [float(now[name].sum()) for name in ("needed", "recent", "levels")]
 
         first = samples(1000)
         assert first[0] > 200
@@ -453,7 +453,7 @@ class TestEdits:
     def test_learned_numbers_that_cannot_be_are_made_anew(self, wrong) -> None:
         memory = filled(unit(1000, 16))
         good = snapshot(memory)
-        for name in ("cosines", "recent", "levels", "share", "reach", "level", "asked"):
+        for name in ("needed", "recent", "levels", "share", "reach", "level", "first", "asked"):
             memory.load_state_dict(good | {f"search.{name}": wrong.to(good[f"search.{name}"].dtype)})
             check_found(memory, share=0.93)
 
