@@ -202,8 +202,8 @@ class SlotBuffers(nn.Module):
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
         def at_least_float32(tensor: Tensor) -> Tensor:
             applied: Tensor = fn(tensor)
-            rounded = applied.is_floating_point() and applied.dtype.itemsize < tensor.dtype.itemsize <= 4
-            return tensor.to(applied.device) if rounded else applied
+            rounded = applied.is_floating_point() and applied.dtype.itemsize < 4
+            return tensor.to(applied.device, torch.float32) if rounded else applied
 
         self.lock.exclusive(self._move, at_least_float32, recurse)
         return self

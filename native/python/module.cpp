@@ -57,8 +57,8 @@ Tensor buffer(nb::dict buffers, const char *name) {
     return tensor;
 }
 
-// The slots of a memory, from its buffers.
-Slots slots_of(const Book &book, nb::dict buffers) {
+// The slots of a memory, from its buffers; `found`, unless null, must be of its key dimension.
+Slots slots_of(const Book &book, nb::dict buffers, const Found *found = nullptr) {
     Slots slots;
     slots.capacity = buffer(buffers, "values").count;
     const Tensor keys = buffer(buffers, "keys");
@@ -67,6 +67,7 @@ Slots slots_of(const Book &book, nb::dict buffers) {
     slots.each_field([&](const char *name, int64_t *&numbers) { numbers = buffer(buffers, name).numbers<int64_t>(slots.capacity); });
     slots.now = buffer(buffers, "now").numbers<int64_t>(1);
     slots.used = book.used();
+    if (found && found->key_size != slots.key_size) throw nb::value_error("Got a recall of keys of another dimension.");
     return slots;
 }
 
@@ -140,7 +141,7 @@ Found recall(const Book &book, nb::dict buffers, const Index &index, const Tenso
 
 // `found` holds the queries; `candidates`: (n, m), what a search of somebody's own found for them.
 void rank(const Book &book, nb::dict buffers, Found &found, const Tensor &candidates, float inverse_temperature, int threads) {
-    const Slots slots = slots_of(book, buffers);
+    const Slots slots = slots_of(book, buffers, &found);
     const int64_t m = found.n > 0 ? candidates.count / found.n : 0;
     const int64_t *ids = candidates.numbers<int64_t>(found.n * m);
     for (int64_t i = 0; i < found.n * m; i++)
@@ -182,7 +183,7 @@ nb::object recall_gradient_of(const Tensor &keys, const Tensor &changed, const T
 
 std::pair<nb::object, nb::object> loss(const Book &book, nb::dict buffers, const Found &found, const Tensor &target,
                                        const Optional &mask, float margin, bool with_gradient) {
-    const Slots slots = slots_of(book, buffers);
+    const Slots slots = slots_of(book, buffers, &found);
     const int64_t *targets = target.numbers<int64_t>(found.n);
     const bool *masked = optional<bool>(mask, found.n);
     std::vector<float> mean(1), gradient(with_gradient ? found.n * found.key_size : 0);
@@ -219,7 +220,7 @@ std::pair<nb::object, nb::object> remember(Book &book, const Slots &slots, Index
 std::pair<nb::object, nb::object> update(Book &book, nb::dict buffers, Index *index, const Found &all, const Tensor &target,
                                          const Optional &source, const Optional &mask, double age_noise, nb::callable draw,
                                          bool keep, int threads) {
-    const Slots slots = slots_of(book, buffers);
+    const Slots slots = slots_of(book, buffers, &all);
     const int64_t *targets = target.numbers<int64_t>(all.n), *sources = optional<int64_t>(source, all.n);
     std::optional<Found> some;
     std::vector<int64_t> some_targets, some_sources;
@@ -322,6 +323,7 @@ nb::object of_k(const Found &found) {
 NB_MODULE(_native, module) {
     using namespace nb::literals;
     require_exchange();
+    nb::set_leak_warnings(false);  // a traceback may hold memories when the interpreter ends
     const auto none = nb::none();
     nb::class_<Found>(module, "Found")
         .def_prop_ro("slots", of_k<&Found::slots>)
