@@ -526,11 +526,11 @@ void test_what_is_learned_does_not_depend_on_how_queries_are_batched() {
         return lists.learned();
     };
     const Learned once = learn(n);
-    CHECK(once.asked == n && std::accumulate(once.cosines.begin(), once.cosines.end(), 0.0) > 200);
+    CHECK(once.asked == n && std::accumulate(once.needed.begin(), once.needed.end(), 0.0) > 200);
     for (const int64_t batch : {1, 7, 128}) {
         const Learned other = learn(batch);
-        CHECK(other.cosines == once.cosines && other.recent == once.recent && other.levels == once.levels);
-        CHECK(other.share == once.share && other.reach == once.reach && other.level == once.level && other.asked == n);
+        CHECK(other.needed == once.needed && other.recent == once.recent && other.levels == once.levels);
+        CHECK(other.share == once.share && other.extent.reach == once.extent.reach && other.extent.level == once.extent.level && other.asked == n);
     }
 }
 
