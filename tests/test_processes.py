@@ -256,6 +256,7 @@ def train_two_ranks(search: str, folder: str) -> None:
     assert codes == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_two_ranks_of_distributed_data_parallel_stay_usable(search, tmp_path) -> None:
     in_a_process(train_two_ranks, search, str(tmp_path))
