@@ -53,3 +53,7 @@ class Recipe(nn.Module, ABC):
     def active(self, progress: float) -> tuple[int, int]:
         """(ways, shows) of a batch at this point of the run."""
         return self.ways, self.shows
+
+    def choose(self, classes: int, progress: float) -> Tensor | None:
+        """The classes of the next batch, of so many; None where each is to come once before any comes again."""
+        return None
