@@ -7,7 +7,17 @@ from pathlib import Path
 
 from rarecall.cli.common import add_table, command_of, count
 
-MODELS = ("mann", "matching", "matching-fce", "ours", "paper", "paper-softmax", "siamese")
+MODELS = (
+    "mann",
+    "matching",
+    "matching-fce",
+    "ours",
+    "paper",
+    "paper-batchnorm",
+    "paper-distorted",
+    "paper-softmax",
+    "siamese",
+)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

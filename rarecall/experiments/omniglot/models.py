@@ -9,7 +9,7 @@ from rarecall.experiments.omniglot.baselines.matching import Matching, MatchingF
 from rarecall.experiments.omniglot.baselines.pixels import Pixels
 from rarecall.experiments.omniglot.baselines.siamese import Siamese
 from rarecall.experiments.omniglot.ours import Ours
-from rarecall.experiments.omniglot.paper import Paper, PaperWithSoftmax
+from rarecall.experiments.omniglot.paper import Paper, PaperBatchNorm, PaperDistorted, PaperWithSoftmax
 from rarecall.experiments.omniglot.recipe import Recipe
 
 # Each takes the number of classes in the training set.
@@ -19,6 +19,8 @@ RECIPES: dict[str, Callable[[int], Recipe]] = {
     "matching-fce": MatchingFullContext,
     "ours": Ours,
     "paper": Paper,
+    "paper-batchnorm": PaperBatchNorm,
+    "paper-distorted": PaperDistorted,
     "paper-softmax": PaperWithSoftmax,
     "siamese": Siamese,
 }
