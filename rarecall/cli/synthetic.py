@@ -48,6 +48,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
+    teaching = commands.add_parser("teach", help="show new numbers once after training, and ask for them")
+    teaching.add_argument("--weights", type=Path, required=True, metavar="FILE", help="of a trained model")
+    teaching.add_argument("--numbers", type=count, default=1000, metavar="N", help="how many")
+    teaching.add_argument(
+        "--refill", action="store_true", help="fill the memory from the training examples first, in two passes"
+    )
+    teaching.add_argument("--seed", type=int, default=0)
+    teaching.add_argument("--out", type=Path, metavar="FILE", help="write the figures there, as JSON")
+    teaching.set_defaults(run=_teach)
+
     add_pack(commands, "synthetic")
     add_table(commands, "synthetic")
 
@@ -84,5 +94,30 @@ def _evaluate(args: argparse.Namespace) -> None:
         result = {"model": name, "preset": preset_of(training["task"]), "training": training}
         result |= evaluate(network, training, capacities=tuple(args.capacities))
     print(table.lines_of(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _teach(args: argparse.Namespace) -> None:
+    from rarecall.experiments import results
+    from rarecall.experiments.synthetic.answers import refill
+    from rarecall.experiments.synthetic.evaluate import network_of
+    from rarecall.experiments.synthetic.presets import preset_of
+    from rarecall.experiments.synthetic.table import plus_minus
+    from rarecall.experiments.synthetic.task import Data, Task
+    from rarecall.experiments.synthetic.teach import teach
+
+    command = command_of(args, ("synthetic", "teach"), ("weights", "numbers", "refill", "seed", "out"))
+    network, training = network_of(args.weights)
+    origin = results.origin(command, args.seed)
+    if args.refill:
+        network = refill(training, network, Data(Task(**training["task"])), training["capacity"], quiet=False)
+    name = training["model"] + (" with memory" if training["capacity"] else "")
+    result = {"model": name, "preset": preset_of(training["task"]), "refilled": args.refill, "training": training}
+    result |= teach(network, training, numbers=args.numbers, seed=args.seed)
+    figures = result["figures"]
+    print(f"{args.numbers} new numbers, fully correct: before {plus_minus(figures['before'])}, ", end="")
+    print(f"after they were shown once {plus_minus(figures['new numbers'])}")
+    print(f"others: before {plus_minus(figures['validation before'])}, after {plus_minus(figures['validation after'])}")
     if args.out:
         results.write(args.out, result, origin)

@@ -135,15 +135,27 @@ def _synthetic(folder: str | os.PathLike[str]) -> list[str]:
             shown += [(f"{title}, {'anew' if anew else 'fixed'}", result) for result in of[-1:]]
             cells.append(_share(of[-1]["figures"]["test"]) if of else "–" if model == "hamming" else NOT_RUN)
         lines.append(_row(title, str(published), *cells))
-    lines += ["", *_rows(("1,000 new numbers, shown once after training", "right when asked"))]
-    for model in ("neural-gpu with memory", "neural-gpu", "seq2seq with memory", "seq2seq"):
-        taught = [r["figures"]["new numbers"] for r in found if r["model"] == model and "new numbers" in r["figures"]]
-        lines.append(_row(model, _share(taught[-1]) if taught else NOT_RUN))
+    taught = {
+        (result["model"], result["training"]["anew"]): result
+        for result in results.read_all(folder, "synthetic new numbers")
+        if result["preset"] == "paper"
+    }
+    lines += ["", *_rows(("New numbers, shown once after training, right when asked", "ours, fixed", "ours, anew"))]
+    for model, title, _ in SYNTHETIC[1:]:
+        runs = [taught.get((model, anew)) for anew in (False, True)]
+        lines.append(_row(title, *[NOT_RUN if run is None else _taught(run) for run in runs]))
+        shown += [(f"New numbers, {title}", run) for run in runs if run is not None]
     return [*lines, "", *[f"- {title}: {_synthetic_run(result)}" for title, result in shown]]
 
 
 def _share(share: dict[str, Any]) -> str:
     return f"{share['mean']:.1f} ± {share['interval']:.1f}"
+
+
+def _taught(result: dict[str, Any]) -> str:
+    new = result["figures"]["new numbers"]
+    memory = ", memory filled anew from the training examples" if result["refilled"] else ""
+    return f"{_share(new)} of {new['asked']:,}{memory}"
 
 
 def _synthetic_run(result: dict[str, Any]) -> str:
