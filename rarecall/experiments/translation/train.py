@@ -57,8 +57,8 @@ class Run:
         text, vocabulary: digests, so that a run does not go on with others.
         repeats: how often a pair of each file is seen in an epoch.
         begun_with: the run whose weights it began with, in a word; "" for none.
-        bfloat16: compute the network in bfloat16, with weights, losses and optimizer in float32. A step takes less than
-            half of the time on a processor with AVX-512 BF16.
+        bfloat16: compute the network in bfloat16, with weights, losses and optimizer in float32. A step took about
+            half of the time, or less, on a processor with AVX-512 BF16.
     """
 
     pieces: int
