@@ -9,13 +9,17 @@ ifneq ($(wildcard ../shared/data),)
 export RARECALL_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format bench sanitize setup clean
+.PHONY: demo tables test test-slow lint format bench sanitize setup clean
 
 demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
 ifneq ($(wildcard $(RARECALL_DATA)/omniglot/*.zip),)
 	$(BIN)/python -m experiments.omniglot demo --out omniglot-demo.png
 endif
+
+# The paper's three tables beside ours, from results/; learning curves and other plots go to plots/.
+tables: $(VENV)/library
+	$(BIN)/python -m experiments.tables --plots plots
 
 test: setup lint
 	$(BIN)/pytest

@@ -12,7 +12,17 @@ from pathlib import Path
 
 from experiments.command import add_table, command_of, count, run
 
-MODELS = ("mann", "matching", "matching-fce", "ours", "paper", "paper-softmax", "siamese")
+MODELS = (
+    "mann",
+    "matching",
+    "matching-fce",
+    "ours",
+    "paper",
+    "paper-batchnorm",
+    "paper-distorted",
+    "paper-softmax",
+    "siamese",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -9,7 +9,7 @@ from experiments.omniglot.baselines.matching import Matching, MatchingFullContex
 from experiments.omniglot.baselines.pixels import Pixels
 from experiments.omniglot.baselines.siamese import Siamese
 from experiments.omniglot.ours import Ours
-from experiments.omniglot.paper import Paper, PaperWithSoftmax
+from experiments.omniglot.paper import Paper, PaperBatchNorm, PaperDistorted, PaperWithSoftmax
 from experiments.omniglot.recipe import Recipe
 
 # Each takes the number of training classes.
@@ -19,6 +19,8 @@ RECIPES: dict[str, Callable[[int], Recipe]] = {
     "matching-fce": MatchingFullContext,
     "ours": Ours,
     "paper": Paper,
+    "paper-batchnorm": PaperBatchNorm,
+    "paper-distorted": PaperDistorted,
     "paper-softmax": PaperWithSoftmax,
     "siamese": Siamese,
 }

@@ -1,7 +1,8 @@
-"""Plots of the life-long measurements."""
+"""Plots of the life-long measurements and of learning curves."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,33 @@ from experiments import results
 from experiments.omniglot.table import PAPER
 from experiments.plotting import STYLES, saved
 
+# Panels of a learning curve: label, scale, and figures of `metrics.jsonl` with their labels.
+PANELS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("loss", "linear", {"loss": "loss", "by_class": "softmax over classes", "by_memory": "of the memory"}),
+    (
+        "right in training, %",
+        "linear",
+        {
+            "accuracy": "memory, nearest neighbour",
+            "memory_accuracy": "memory, nearest neighbour",
+            "class_accuracy": "softmax over classes",
+            "batch_accuracy": "nearest in the batch",
+            "second_time": "second time in an episode",
+            "last_time": "last time in an episode",
+        },
+    ),
+    ("20-way 1-shot, %", "linear", {"validation": "validation characters"}),
+    ("classes", "log", {"window": "classes in the memory"}),
+)
 MARKED = tuple(style | {"marker": marker} for style, marker in zip(STYLES, "os^D", strict=True))
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
-    """Plot stream, retention and long tail of all life-long results in `folder` to PNG files in `out`."""
+    """Plot all life-long results and learning curves in `folder` to PNG files in `out`.
+
+    Of life-long results: stream, retention and long tail. A learning curve is a file `omniglot-*-training.jsonl`, the
+    metrics of a run.
+    """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     measured = {PAPER[r["model"]][0]: r["figures"] for r in results.read_all(folder, "omniglot lifelong")}
@@ -28,7 +51,25 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
             plot(axes, measured)
             axes.set_ylabel("accuracy, %")
             axes.set_ylim(0, 103)
+    for metrics in sorted(Path(folder).glob("omniglot-*-training.jsonl")):
+        paths.append(out / f"{metrics.stem}.png")
+        _training(paths[-1], [json.loads(line) for line in metrics.read_text().splitlines()])
     return paths
+
+
+def _training(path: Path, lines: list[dict[str, float]]) -> None:
+    measured = {name for line in lines for name in line}
+    panels = [(label, scale, names) for label, scale, names in PANELS if measured & names.keys()]
+    with saved(path, len(panels)) as axes:
+        for panel, (label, scale, names) in zip(axes, panels, strict=True):
+            share = 100 if label.startswith("right") else 1
+            shown = [(name, title) for name, title in names.items() if name in measured]
+            for style, (name, title) in zip(STYLES, shown, strict=False):
+                points = [(line["step"], share * line[name]) for line in lines if name in line]
+                panel.plot(*zip(*points, strict=True), label=title, **style)
+            panel.set_yscale(scale)
+            panel.set_ylabel(label)
+        axes[-1].set_xlabel("step")
 
 
 def _stream(axes: Any, measured: dict[str, Any]) -> None:

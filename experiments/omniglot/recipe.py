@@ -53,3 +53,7 @@ class Recipe(nn.Module, ABC):
     def active(self, progress: float) -> tuple[int, int]:
         """Return (ways, shows) of a batch at this point of the run."""
         return self.ways, self.shows
+
+    def choose(self, classes: int, progress: float) -> Tensor | None:
+        """Return which of this number of classes the next batch has; None: all in random order, each once per epoch."""
+        return None

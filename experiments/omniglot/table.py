@@ -19,6 +19,8 @@ PAPER: dict[str, tuple[str, tuple[float | None, ...]]] = {
     "matching": ("Matching Network", (98.1, 98.9, 93.8, 98.5)),
     "matching-fce": ("Matching Network, full context embeddings", (None, None, None, None)),
     "paper": ("ConvNet with memory", (98.4, 99.6, 95.0, 98.6)),
+    "paper-distorted": ("ConvNet with memory, distortions in training", (None, None, None, None)),
+    "paper-batchnorm": ("ConvNet with memory, distortions, batch normalisation", (None, None, None, None)),
     "paper-softmax": ("ConvNet with memory, softmax in training", (None, None, None, None)),
     "ours": ("Residual network with memory", (None, None, None, None)),
     "joined": ("Our network: two of these and the paper's, joined", (None, None, None, None)),

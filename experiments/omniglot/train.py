@@ -96,9 +96,12 @@ class State:
         ways, shows = recipe.active(progress)
         if len(classes) < ways:
             raise ValueError(f"{self.run.model} trains with {ways} classes a step; there are {len(classes)}.")
-        if len(self.order) < ways:
-            self.order = torch.randperm(len(classes))
-        chosen, self.order = self.order[:ways], self.order[ways:]
+        chosen = recipe.choose(len(classes), progress)
+        if chosen is None:
+            if len(self.order) < ways:
+                self.order = torch.randperm(len(classes))
+            chosen, self.order = self.order[:ways], self.order[ways:]
+        ways = len(chosen)
         of_each = classes.drawings.shape[1]
         drawn = torch.rand(ways, of_each).argsort(1)[:, :shows]  # (ways, shows)
         drawings = as_input(classes.drawings[chosen[:, None], drawn].flatten(0, 1))

@@ -1,4 +1,4 @@
-"""python -m experiments.synthetic train | evaluate | pack | table
+"""python -m experiments.synthetic train | evaluate | teach | pack | table
 
 Synthetic task, a random function to remember: the paper's second table.
 Every sub-command explains its options with --help.
@@ -69,6 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
+    teaching = commands.add_parser("teach", help="show new numbers once after training, and ask for them")
+    teaching.add_argument("--weights", type=Path, required=True, metavar="FILE", help="weights of a trained model")
+    teaching.add_argument("--numbers", type=count, default=1000, metavar="N", help="number of new numbers")
+    teaching.add_argument(
+        "--refill", action="store_true", help="fill the memory from the training examples first, in two passes"
+    )
+    teaching.add_argument("--seed", type=int, default=0)
+    teaching.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
+    teaching.set_defaults(run=_teach)
+
     add_pack(commands, "synthetic")
     add_table(commands, "synthetic")
     run(parser, arguments)
@@ -106,6 +116,31 @@ def _evaluate(args: argparse.Namespace) -> None:
         result = {"model": name, "preset": preset_of(training["task"]), "training": training}
         result |= evaluate(network, training, capacities=tuple(args.capacities))
     print(table.lines_of(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _teach(args: argparse.Namespace) -> None:
+    from experiments import results
+    from experiments.synthetic.answers import refill
+    from experiments.synthetic.evaluate import network_of
+    from experiments.synthetic.presets import preset_of
+    from experiments.synthetic.table import plus_minus
+    from experiments.synthetic.task import Data, Task
+    from experiments.synthetic.teach import teach
+
+    command = command_of(args, "synthetic", ("weights", "numbers", "refill", "seed", "out"))
+    network, training = network_of(args.weights)
+    origin = results.origin(command, args.seed)
+    if args.refill:
+        network = refill(training, network, Data(Task(**training["task"])), training["capacity"], quiet=False)
+    name = training["model"] + (" with memory" if training["capacity"] else "")
+    result = {"model": name, "preset": preset_of(training["task"]), "refilled": args.refill, "training": training}
+    result |= teach(network, training, numbers=args.numbers, seed=args.seed)
+    figures = result["figures"]
+    print(f"{args.numbers} new numbers, fully correct: before {plus_minus(figures['before'])}, ", end="")
+    print(f"after they were shown once {plus_minus(figures['new numbers'])}")
+    print(f"others: before {plus_minus(figures['validation before'])}, after {plus_minus(figures['validation after'])}")
     if args.out:
         results.write(args.out, result, origin)
 

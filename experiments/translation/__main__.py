@@ -34,6 +34,7 @@ CHOSEN = (
     "dropout",
     "longest",
     "seed",
+    "bfloat16",
 )
 
 
@@ -91,6 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training.add_argument("--rate", type=float, metavar="R", help="peak learning rate")
     training.add_argument("--dropout", type=float, metavar="P", help="dropout of the layers' inputs")
     training.add_argument("--seed", type=int)
+    training.add_argument(
+        "--bfloat16",
+        action=argparse.BooleanOptionalAction,
+        help="compute the network in bfloat16: faster where the processor has it",
+    )
     training.add_argument("--report-every", type=count, default=50, metavar="N", help="steps between lines of metrics")
     training.add_argument("--measure-every", type=count, default=1000, metavar="N", help="steps between BLEU scores")
     training.add_argument("--save-every", type=count, default=500, metavar="N", help="steps between checkpoints")

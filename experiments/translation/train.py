@@ -57,6 +57,8 @@ class Run:
         text, vocabulary: digests, so that a run is not resumed with others.
         repeats: how often each file is repeated in an epoch.
         begun_with: description of the network it was initialised with; "" for none.
+        bfloat16: compute the network in bfloat16, with weights, losses and optimizer in float32. A step took half the
+            time or less on a processor with AVX-512 BF16.
     """
 
     pieces: int
@@ -82,6 +84,7 @@ class Run:
     vocabulary: str = ""
     repeats: tuple[int, ...] = (1,)
     begun_with: str = ""
+    bfloat16: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,10 +192,12 @@ class State:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         among = draw(batch.target, network.symbols, run.drawn or network.symbols)
-        decoded = network(batch.source, batch.target, self.excluded(batch) if run.capacity else None, among.pieces)
+        excluded = self.excluded(batch) if run.capacity else None
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=run.bfloat16):
+            decoded = network(batch.source, batch.target, excluded, among.pieces)
         # Padding is masked rather than removed, which would copy the logits, the largest tensor.
         right = among.places.masked_fill(~batch.mask, PADDING)
-        logits, right = (decoded.logits + among.weights).flatten(0, 1), right.flatten()
+        logits, right = (decoded.logits.float() + among.weights).flatten(0, 1), right.flatten()
         by_output = F.cross_entropy(logits, right, ignore_index=PADDING, label_smoothing=run.smoothing)
         by_memory = by_trust = torch.zeros(())
         if network.memory is not None and decoded.recall is not None:

@@ -162,3 +162,16 @@ def test_weights_that_do_not_fit_their_vocabulary_are_told(data: Data, tmp_path:
     storage.write(path, found, kind="network", header={})
     with pytest.raises(ValueError, match="does not hold a translation network"):
         networks.read(path)
+
+
+@pytest.mark.parametrize("capacity", [0, RUN.capacity])
+def test_a_network_computed_in_bfloat16_learns_about_the_same_in_float32_weights(data: Data, capacity: int) -> None:
+    run = replace(RUN, capacity=capacity)
+    states = [State(replace(run, bfloat16=bfloat16), data) for bfloat16 in (False, True)]
+    losses = []
+    for state in states:
+        torch.manual_seed(0)
+        losses.append([state.forward_one()["loss"] for _ in range(3)])
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+    assert losses[1] != losses[0]
+    assert all(parameter.dtype == torch.float32 for parameter in states[1].network.parameters())
