@@ -144,7 +144,6 @@ class Memory(SlotBuffers):
         """
         if torch.compiler.is_compiling():
             return run_eagerly(Memory.loss, self, recall, target, mask)
-        self._check_recall(recall)
         outer = recall.shape[:-1]
         target = self._ids("target", target, outer, at_least=0)
         return self.lock.shared(self._loss, recall, target, None if mask is None else self._mask(mask, outer))
@@ -307,6 +306,7 @@ class Memory(SlotBuffers):
         return Recall(self, version, backend, found, asked, shape, exclude, history)
 
     def _loss(self, recall: Recall, target: Tensor, mask: Tensor | None) -> Tensor:
+        self._check_recall(recall)
         if recall.history is not None and torch.is_grad_enabled():
             loss: Tensor = MarginLoss.apply(recall.asked, recall.backend, recall.found, target, mask)
             return loss
