@@ -99,6 +99,3 @@ class AutoSearch(Search):
             return
         self._exported = {name: tensor.detach().clone() for name, tensor in given.items()}
         self.native_index = self.followed = None
-
-
-__all__ = ["MANY", "SMALL", "AutoSearch"]
