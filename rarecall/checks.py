@@ -70,6 +70,15 @@ def check_room(missed: int, capacity: int, zeros: int) -> None:
         )
 
 
+class OutOfStep(Exception):
+    """Buffers were edited by hand, loaded, copied or moved: the memory takes them up, and goes on."""
+
+
+def refuse_out_of_step() -> None:
+    """Raise where a backend or a search is not of the buffers as they are now."""
+    raise OutOfStep
+
+
 def refuse_edited_recall() -> None:
     """Raise where the tensors of a recall were changed since the memory made it."""
     raise ValueError(

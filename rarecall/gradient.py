@@ -71,10 +71,8 @@ class Neighbours(torch.autograd.Function):
         history: History = ctx.history
         of = of_units, of_similarities, of_weights
 
-        def gradient() -> Tensor:
-            return ctx.backend.recall_gradient(history.found, history.keys, history.changed(), of)
-
-        return history.memory.lock.shared(gradient), None, None
+        with history.memory.lock.shared():
+            return ctx.backend.recall_gradient(history.found, history.keys, history.changed(), of), None, None
 
 
 class MarginLoss(torch.autograd.Function):

@@ -8,14 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-# A reader takes the lock of its thread, a writer takes all: so many readers run at once.
-STRIPES = 8
-
 
 class ReadWriteLock:
     """Lets any number of threads read, or one thread change, and the others wait.
 
-    It is made of locks whose `with` Ctrl-C cannot interrupt half-way. A thread may read while it reads or changes.
+    A thread reads under a lock of its own, and changes under those of all. It is made of locks whose `with` Ctrl-C
+    cannot interrupt half-way. A thread may read while it reads or changes.
     """
 
     def __init__(self) -> None:
@@ -23,18 +21,31 @@ class ReadWriteLock:
         _locks.add(self)
 
     def _reset(self) -> None:
-        self._stripes = tuple(threading.RLock() for _ in range(STRIPES))
+        self._own = threading.local()
+        self._changing = threading.RLock()  # held by who changes, and by a thread that comes for the first time
+        self._readers: tuple[tuple[threading.Thread, threading.RLock], ...] = ()
 
-    def shared(self, read: Callable[..., Any], *args: Any) -> Any:
-        """Return what `read` returns, called beside other readers."""
-        with self._stripes[threading.get_native_id() % STRIPES]:
-            return read(*args)
+    def shared(self) -> threading.RLock:
+        """Return what this thread holds, by `with`, while it reads."""
+        try:
+            lock: threading.RLock = self._own.lock
+        except AttributeError:
+            with self._changing:
+                lock = self._own.lock = threading.RLock()
+                alive = (reader for reader in self._readers if reader[0].is_alive())
+                self._readers = (*alive, (threading.current_thread(), lock))
+        return lock
 
     def exclusive(self, change: Callable[..., Any], *args: Any) -> Any:
         """Return what `change` returns, called while nobody else reads or changes."""
-        a, b, c, d, e, f, g, h = self._stripes
-        with a, b, c, d, e, f, g, h:
+        with self._changing:
+            return self._take(self._readers, len(self._readers), change, args)
+
+    def _take(self, readers: tuple[Any, ...], count: int, change: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if not count:
             return change(*args)
+        with readers[count - 1][1]:
+            return self._take(readers, count - 1, change, args)
 
     def __reduce__(self) -> tuple[type[ReadWriteLock], tuple[()]]:
         return ReadWriteLock, ()  # a copy is free

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rarecall import storage
-from rarecall.checks import check_ids, check_mask, check_query
+from rarecall.checks import OutOfStep, check_ids, check_mask, check_query
 from rarecall.compiling import run_eagerly
 from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall
@@ -128,7 +128,18 @@ class Memory(SlotBuffers):
             exclude = self._ids("exclude", exclude, shape[:-1], at_least=-1)
         asked = query if query.dtype == keys.dtype else query.to(keys.dtype)
         asked = asked if len(shape) == 2 else asked.reshape(-1, self.key_size)
-        return self._reading(self._recall, asked, shape, exclude)
+        plain = (asked.detach() if asked.requires_grad else asked).contiguous()
+        outer_exclude = None if exclude is None else exclude.view(shape[:-1])
+        while True:
+            try:
+                with self.lock.shared():
+                    backend = self._followed()
+                    found = backend.recall(plain, exclude)
+                    with_gradient = asked.requires_grad and torch.is_grad_enabled()
+                    history = self.begin_history(found) if with_gradient else None
+                    return Recall(self, self._state.version, backend, found, asked, shape, outer_exclude, history)
+            except OutOfStep:
+                self.lock.exclusive(self._get_in_step)
 
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
@@ -146,7 +157,17 @@ class Memory(SlotBuffers):
             return run_eagerly(Memory.loss, self, recall, target, mask)
         outer = recall.shape[:-1]
         target = self._ids("target", target, outer, at_least=0)
-        return self.lock.shared(self._loss, recall, target, None if mask is None else self._mask(mask, outer))
+        mask = None if mask is None else self._mask(mask, outer)
+        while True:
+            try:
+                with self.lock.shared():
+                    self._check_recall(recall)
+                    if recall.history is None or not torch.is_grad_enabled():
+                        return recall.backend.loss(recall.found, target, mask, False)[0]
+                    loss: Tensor = MarginLoss.apply(recall.asked, recall.backend, recall.found, target, mask)
+                    return loss
+            except OutOfStep:
+                self.lock.exclusive(self._get_in_step)  # the recall is out of date then
 
     def update(
         self,
@@ -198,7 +219,10 @@ class Memory(SlotBuffers):
 
     def slots(self) -> Slots:
         """Return copies of what the filled slots hold."""
-        return self.lock.shared(self._filled_slots)
+        with self.lock.shared():
+            slots = (self.values >= 0).nonzero().squeeze(1)
+            fields = (tensor[slots] for tensor in (self.keys, self.values, self.sources, self.counts, self.ages))
+            return Slots(slots, *fields)
 
     def merge(self, other: Memory) -> None:
         """Write all that another memory holds into this one, the oldest of it first.
@@ -245,7 +269,8 @@ class Memory(SlotBuffers):
 
         A kill at any moment leaves the old file or the new one. A search of one's own is saved with its state.
         """
-        self.lock.shared(self._save, path)
+        with self.lock.shared():
+            self._save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], search: Search | None = None, capacity: int | None = None) -> Memory:
@@ -296,22 +321,6 @@ class Memory(SlotBuffers):
 
     # ---- under the lock ----
 
-    def _recall(self, asked: Tensor, shape: torch.Size, exclude: Tensor | None) -> Recall:
-        backend, version = self._state.backend, self._state.version
-        with_gradient = asked.requires_grad and torch.is_grad_enabled()
-        query = asked.detach() if asked.requires_grad else asked
-        found = backend.recall(query.contiguous(), exclude)
-        exclude = None if exclude is None else exclude.view(shape[:-1])
-        history = self.begin_history(found) if with_gradient else None
-        return Recall(self, version, backend, found, asked, shape, exclude, history)
-
-    def _loss(self, recall: Recall, target: Tensor, mask: Tensor | None) -> Tensor:
-        self._check_recall(recall)
-        if recall.history is not None and torch.is_grad_enabled():
-            loss: Tensor = MarginLoss.apply(recall.asked, recall.backend, recall.found, target, mask)
-            return loss
-        return recall.backend.loss(recall.found, target, mask, False)[0]
-
     def _update(
         self,
         recall: Recall,
@@ -321,10 +330,10 @@ class Memory(SlotBuffers):
         generator: torch.Generator | None,
     ) -> None:
         self._check_recall(recall)
-        self._change(recall.backend.update, recall.found, target, source, mask, generator)
+        self._change("update", recall.found, target, source, mask, generator)
 
     def _write(self, *args: Any) -> None:
-        self._change(self._state.backend.write, *args)
+        self._change("write", *args)
 
     def _forget(self, name: str, ids: Tensor) -> int:
         if name == "slots":
@@ -335,21 +344,13 @@ class Memory(SlotBuffers):
         return self._erase(chosen[self.values[chosen] >= 0])
 
     def _erase(self, slots: Tensor) -> int:
-        def erase(keep: bool) -> tuple[Tensor, Tensor | None]:
-            return slots, self._state.backend.erase(slots, keep)
-
         if len(slots):
-            self._change(erase)
+            self._change("erase", slots)
         return len(slots)
 
     def _reset(self) -> None:
         self._erase((self.values >= 0).nonzero().squeeze(1))
         self.now.zero_()
-
-    def _filled_slots(self) -> Slots:
-        slots = (self.values >= 0).nonzero().squeeze(1)
-        fields = (tensor[slots] for tensor in (self.keys, self.values, self.sources, self.counts, self.ages))
-        return Slots(slots, *fields)
 
     def _save(self, path: str | os.PathLike[str]) -> None:
         built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
@@ -364,8 +365,8 @@ class Memory(SlotBuffers):
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
         """As contiguous int64 where the memory is, (n,): of this shape, none less than `at_least`."""
-        native = self._state.native
-        if native is None or not native.are_ids(ids, shape, at_least):
+        backend = self._state.backend
+        if backend is None or not backend.are_ids(ids, shape, at_least):
             check_ids(name, ids, shape, at_least)
             ids = ids.to(self._buffers["values"]).contiguous()
         return ids if len(shape) == 1 else ids.view(-1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 
 from rarecall import backend
 from rarecall.backend.native_backend import NativeBackend
-from rarecall.checks import check_slots, refuse_edited_recall
+from rarecall.backend.torch_backend import stamp
+from rarecall.checks import OutOfStep, check_slots, refuse_edited_recall
 from rarecall.gradient import History
 from rarecall.locking import ReadWriteLock
 from rarecall.recall import Recall
@@ -34,7 +34,8 @@ class SlotBuffers(nn.Module):
 
     Whatever follows from the buffers remembers the version that it is of, and is made anew where that is not the
     memory's. A change through the memory is followed step by step. Buffers that were edited by hand, loaded, copied or
-    moved have another stamp than the one that was seen last, and are taken up at the next call.
+    moved have another stamp than those that the backend is of; it refuses to work on them (`OutOfStep`), and they are
+    taken up before it is asked again.
 
     Args:
         key_size: the key dimension.
@@ -71,9 +72,10 @@ class SlotBuffers(nn.Module):
     @property
     def backend(self) -> backend.Backend:
         """What does the arithmetic, in step with the buffers."""
-        if self._state.seen != _stamp(self._buffers):
+        state = self._state
+        if state.backend is None or not state.backend.is_in_step():
             self.lock.exclusive(self._take_up_buffers)
-        return self._state.backend
+        return state.backend
 
     @property
     def native(self) -> NativeBackend | None:
@@ -96,49 +98,42 @@ class SlotBuffers(nn.Module):
 
     # ---- in step ----
 
-    def _reading(self, read: Callable[..., Any], *args: Any) -> Any:
-        """Read beside others, with everything in step."""
-        if not self._in_step():
-            self.lock.exclusive(self._get_in_step)
-        return self.lock.shared(read, *args)
-
     def _changing(self, change: Callable[..., Any], *args: Any) -> Any:
         """Change alone, with everything in step before."""
-        return self.lock.exclusive(self._change_in_step, change, args)
+        while True:
+            try:
+                return self.lock.exclusive(change, *args)
+            except OutOfStep:
+                self.lock.exclusive(self._get_in_step)
 
-    def _change_in_step(self, change: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if not self._in_step():
-            self._get_in_step()
-        return change(*args)
-
-    def _in_step(self) -> bool:
-        """Whether backend and search follow from the buffers as they are now."""
+    def _followed(self) -> Any:
+        """Return the backend, where the search has followed it."""
         state = self._state
-        followed: int | None = self._modules["search"].followed
-        return followed == state.version and _stamp(self._buffers) == state.seen
+        if self._modules["search"].followed != state.version:
+            raise OutOfStep
+        return state.backend
 
     def _get_in_step(self: Any) -> None:
         """Take up buffers that were edited by hand, loaded, copied or moved."""
         self._take_up_buffers()
         state, search = self._state, self.search
         if search.followed != state.version:
-            search.restore(self) if state.fits == state.seen else search.rebuild(self)
+            search.restore(self) if state.fits == stamp(self._buffers) else search.rebuild(self)
             state.fits = None
             search.__dict__["followed"] = state.version
 
     def _take_up_buffers(self: Any) -> None:
         state = self._state
-        if state.seen == _stamp(self._buffers):
+        if state.backend is not None and state.backend.is_in_step():
             return
         check_slots(self._buffers, "The memory")
-        state.backend = backend.choose(self)
-        state.native = state.backend.native if isinstance(state.backend, NativeBackend) else None
-        state.version += 1
-        state.backend.rebuild()
-        state.seen = _stamp(self._buffers)
+        chosen = backend.choose(self)
+        chosen.rebuild()
+        state.backend, state.version = chosen, state.version + 1
 
-    def _change(self, change: Any, *args: Any) -> None:
-        """Change slots, and tell whoever has to know."""
+    def _change(self, operation: str, *args: Any) -> None:
+        """Change slots by an operation of the backend, and tell whoever has to know."""
+        change = getattr(self._followed(), operation)
         state, search = self._state, self._modules["search"]
         # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
         state.version += 1
@@ -147,8 +142,6 @@ class SlotBuffers(nn.Module):
         except Exception:
             state.version -= 1  # it was refused, and nothing has changed
             raise
-        _leave_mark(self._buffers)
-        state.seen = _stamp(self._buffers)
         if before is not None:
             self._keep(touched, before)
         if search.native_index is None:
@@ -185,18 +178,20 @@ class SlotBuffers(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # A copy begins anew; its search need only be restored where its state is of these buffers.
         state = _State()
-        state.version, state.fits = self._state.version, 0 if self._search_fits() else None
+        state.version, state.fits = self._state.version, (0,) if self._search_fits() else None
         buffers = {name: tensor.clone() for name, tensor in self._buffers.items()}  # else processes would share them
         return super().__getstate__() | {"_state": state, "_buffers": buffers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if self._state.fits is not None:
-            self._state.fits = _stamp(self._buffers)
+            self._state.fits = stamp(self._buffers)
 
     def _search_fits(self) -> bool:
         """Whether the search's own state is of the buffers as they are now."""
-        return self._in_step() or self._state.fits == _stamp(self._buffers)
+        state = self._state
+        followed = self.search.followed == state.version and state.backend is not None and state.backend.is_in_step()
+        return followed or state.fits == stamp(self._buffers)
 
     def _apply(self, fn: Any, recurse: bool = True) -> SlotBuffers:
         # network.half() must not round the keys, nor the hash vectors that they were hashed with.
@@ -213,7 +208,7 @@ class SlotBuffers(nn.Module):
         fits = self._search_fits()
         self._keep_all()
         super()._apply(fn, recurse)
-        state.version, state.fits = state.version + 1, _stamp(self._buffers) if fits else None
+        state.version, state.fits = state.version + 1, stamp(self._buffers) if fits else None
 
     def _load_from_state_dict(
         self,
@@ -240,7 +235,7 @@ class SlotBuffers(nn.Module):
         if given:
             # Slots and search that come together fit together.
             together = len(given) == len(NAMES) and any(name.startswith(f"{prefix}search.") for name in mine)
-            self._state.fits = _stamp(self._buffers) if together else None
+            self._state.fits = stamp(self._buffers) if together else None
             self._state.version += 1
 
     def _check_given(self, given: Mapping[str, Any]) -> None:
@@ -264,32 +259,11 @@ class SlotBuffers(nn.Module):
 class _State:
     """What follows from the buffers, and what tells whether it still does."""
 
-    __slots__ = ("backend", "fits", "histories", "native", "seen", "version")
+    __slots__ = ("backend", "fits", "histories", "version")
 
     def __init__(self) -> None:
         self.version = 0
-        self.seen: int | None = None  # the stamp of the buffers that the backend was made of
-        self.fits: int | None = (
-            None  # the stamp of the buffers that the search's own state is of, where it has no index
-        )
+        # The stamp of the buffers that the search's own state is of, where it has no index.
+        self.fits: tuple[Any, ...] | None = None
         self.backend: Any = None
-        self.native: Any = None  # the extension, where it is the backend
         self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
-
-
-def _stamp(buffers: Any) -> int:
-    """A number that is another when the buffers were replaced, moved or written to."""
-    extension = backend.extension()
-    if extension is not None:
-        return extension.stamp(buffers, NAMES)
-    tensors = [buffers[name] for name in NAMES]
-    versions = tuple((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors)
-    return hash((versions, int(buffers["mark"]) if buffers["mark"].is_cpu else 0))
-
-
-def _leave_mark(buffers: Any) -> None:
-    extension = backend.extension()
-    if extension is not None and buffers["mark"].is_cpu:
-        extension.leave_mark(buffers)
-    else:
-        buffers["mark"].fill_(secrets.randbits(63))

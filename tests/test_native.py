@@ -127,7 +127,6 @@ def test_slots_buffers_and_candidates_that_do_not_fit_are_refused(memory) -> Non
         (lambda: extension.loss(book, buffers, found, ids(1, 2), ids(1, 0), 0.1, False), ValueError, "of bool"),
         (lambda: update(found, ids(1, 2, 3)), ValueError, "3 numbers"),
         (lambda: update(None, ids(1, 2)), TypeError, "Found"),
-        (lambda: extension.stamp({}, ("keys",)), KeyError, "missing"),
         (lambda: book.rebuild({"keys": torch.ones(3)}), KeyError, "missing"),
         (lambda: book.rebuild(buffers | {"times": torch.ones(3)}), ValueError, "3 numbers of float32; expected 5"),
     ]

@@ -7,9 +7,23 @@
 #include "array.h"
 #include "slots.h"
 
+// What is another when one of the tensors of a memory was replaced or moved, or written to.
+struct Stamp {
+    uint64_t tensors = 0;  // which they are and where, mixed
+    int64_t counted = 0;   // those of which torch counts
+    int64_t written = 0;   // how often they were written to
+    uint64_t mark = 0;     // that the last change left: it tells of what torch does not count, such as another process
+
+    bool operator==(const Stamp &other) const {
+        return tensors == other.tensors && counted == other.counted && written == other.written && mark == other.mark;
+    }
+};
+
 // It owns all of that, so that an update costs what it touches and not what the memory holds.
 class Book {
   public:
+    Stamp stamp;  // of the tensors whose slots it knows, for whoever reads them
+
     // Makes it anew. A slot has a value and a time of 0 to now, or -1 for both: the caller has checked it.
     void rebuild(const Slots &);
 

@@ -11,6 +11,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -46,29 +47,87 @@ auto compute(const Compute &run) {
     refuse("refuse_edited_recall");
 }
 
-Tensor buffer(nb::dict buffers, const char *name) {
-    // Strings of Python are made once; there are few names, and the same ones at each call.
-    static std::vector<std::pair<const char *, PyObject *>> known;
-    auto at = std::find_if(known.begin(), known.end(), [&](const auto &each) { return each.first == name; });
-    if (at == known.end()) at = known.insert(known.end(), {name, PyUnicode_InternFromString(name)});
-    PyObject *found = PyDict_GetItemWithError(buffers.ptr(), at->second);
-    Tensor tensor;
-    if (!found || !read_tensor(found, tensor)) throw nb::key_error((std::string(name) + ": a buffer is missing").c_str());
-    return tensor;
+// The buffers of a memory by name, and the stamp of those that were read.
+struct Buffers {
+    Stamp stamp;
+
+    explicit Buffers(nb::dict all) : all_(all) {
+        if (const Tensor mark = read("mark"); mark.compact) stamp.mark = *mark.numbers<uint64_t>(1);
+    }
+    Tensor operator[](const char *name) {
+        const Tensor tensor = read(name);
+        mix(reinterpret_cast<uintptr_t>(found_));
+        mix(reinterpret_cast<uintptr_t>(tensor.data));
+        const int64_t times = times_written(found_);
+        stamp.counted += times >= 0;
+        stamp.written += std::max<int64_t>(times, 0);
+        return tensor;
+    }
+    Tensor read(const char *name) {
+        // Strings of Python are made once; there are few names, and the same ones at each call.
+        static std::vector<std::pair<const char *, PyObject *>> known;
+        auto at = std::find_if(known.begin(), known.end(), [&](const auto &each) { return each.first == name; });
+        if (at == known.end()) at = known.insert(known.end(), {name, PyUnicode_InternFromString(name)});
+        found_ = PyDict_GetItemWithError(all_.ptr(), at->second);
+        Tensor tensor;
+        if (!found_ || !read_tensor(found_, tensor)) throw nb::key_error((std::string(name) + ": a buffer is missing").c_str());
+        return tensor;
+    }
+
+  private:
+    nb::dict all_;
+    PyObject *found_ = nullptr;
+
+    void mix(uint64_t number) { stamp.tensors = (stamp.tensors ^ number) * 0x9E3779B97F4A7C15u, stamp.tensors ^= stamp.tensors >> 29; }
+};
+
+// The slots of a memory from its buffers, with their stamp.
+std::pair<Slots, Stamp> read_slots(nb::dict all) {
+    Buffers buffers(all);
+    Slots slots;
+    const Tensor keys = buffers["keys"];
+    slots.capacity = keys.dimensions > 0 ? keys.shape[0] : 0;
+    slots.key_size = slots.capacity > 0 ? keys.count / slots.capacity : 0;
+    slots.keys = keys.numbers<float>(keys.count);
+    slots.each_field([&](const char *name, int64_t *&numbers) { numbers = buffers[name].numbers<int64_t>(slots.capacity); });
+    slots.now = buffers["now"].numbers<int64_t>(1);
+    return {slots, buffers.stamp};
 }
 
-// The slots of a memory, from its buffers; `found`, unless null, must be of its key dimension.
+// The slots that a book knows, or nothing where the buffers are others by now.
+std::optional<Slots> known_slots(const Book &book, nb::dict buffers) {
+    try {
+        const auto [slots, stamp] = read_slots(buffers);
+        if (stamp == book.stamp) return slots;
+    } catch (const nb::builtin_exception &) {
+        // They are of another type, too.
+    }
+    return std::nullopt;
+}
+
+// The same; `found`, unless null, must be of its key dimension.
 Slots slots_of(const Book &book, nb::dict buffers, const Found *found = nullptr) {
+    std::optional<Slots> slots = known_slots(book, buffers);
+    if (!slots) refuse("refuse_out_of_step");
+    slots->used = book.used();
+    if (found && found->key_size != slots->key_size) throw nb::value_error("Got a recall of keys of another dimension.");
+    return *slots;
+}
+
+void rebuild_book(Book &book, nb::dict buffers) {
     Slots slots;
-    slots.capacity = buffer(buffers, "values").count;
-    const Tensor keys = buffer(buffers, "keys");
-    slots.key_size = slots.capacity > 0 ? keys.count / slots.capacity : 0;
-    slots.keys = keys.numbers<float>(slots.capacity * slots.key_size);
-    slots.each_field([&](const char *name, int64_t *&numbers) { numbers = buffer(buffers, name).numbers<int64_t>(slots.capacity); });
-    slots.now = buffer(buffers, "now").numbers<int64_t>(1);
-    slots.used = book.used();
-    if (found && found->key_size != slots.key_size) throw nb::value_error("Got a recall of keys of another dimension.");
-    return slots;
+    std::tie(slots, book.stamp) = read_slots(buffers);
+    compute([&] { book.rebuild(slots); });
+}
+
+// Tells torch, and all who look at the mark, that the slots have changed. What others wrote meanwhile is not in the stamp, and
+// will be noticed.
+void tell(Book &book, nb::dict buffers) {
+    static const nb::object &increment = *new nb::object(nb::module_::import_("torch.autograd.graph").attr("increment_version"));
+    static uint64_t marks = std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32;
+    increment(buffers.values());
+    book.stamp.written += book.stamp.counted;
+    *Buffers(buffers).read("mark").numbers<uint64_t>(1) = book.stamp.mark = marks++;
 }
 
 template <typename T>
@@ -81,29 +140,6 @@ nb::object tensor_of(std::vector<T> numbers, std::initializer_list<int64_t> shap
     auto owner = std::make_shared<std::vector<T>>(std::move(numbers));
     const T *data = owner->data();
     return make_tensor(std::move(owner), data, dlpack::type_of<T>(), shape);
-}
-
-// A number that changes when one of these buffers is replaced, moved or written to: as torch counts it, and by the mark that
-// a change leaves, which tells of what torch does not count: another process, or a broadcast of buffers.
-uint64_t stamp(nb::dict buffers, nb::tuple names) {
-    const Tensor mark = buffer(buffers, "mark");
-    uint64_t hash = mark.compact ? *mark.numbers<uint64_t>(1) : 0;
-    auto mix = [&](uint64_t number) { hash = (hash ^ number) * 0x9E3779B97F4A7C15u, hash ^= hash >> 29; };
-    for (nb::handle name : names) {
-        PyObject *found = PyDict_GetItemWithError(buffers.ptr(), name.ptr());
-        Tensor tensor;
-        if (!found || !read_tensor(found, tensor)) throw nb::key_error("a buffer of the memory is missing");
-        mix(reinterpret_cast<uintptr_t>(found));
-        mix(reinterpret_cast<uintptr_t>(tensor.data));
-        mix(static_cast<uint64_t>(times_written(found)));
-    }
-    return hash;
-}
-
-// Leaves a mark that no other change of any process has left.
-void leave_mark(nb::dict buffers) {
-    static uint64_t marks = std::random_device()() | static_cast<uint64_t>(std::random_device()()) << 32;
-    *buffer(buffers, "mark").numbers<uint64_t>(1) = marks++;
 }
 
 // Whether ids are int64 of this shape, contiguous, on the CPU, and none less than `at_least`: in torch's own words this takes
@@ -198,7 +234,7 @@ std::pair<nb::object, nb::object> loss(const Book &book, nb::dict buffers, const
 
 // Slots touched, where there is no index that knows, or `keep` is set; and then their keys as they were. Nothing is changed
 // where anything is refused.
-std::pair<nb::object, nb::object> remember(Book &book, const Slots &slots, Index *index, const Examples &examples,
+std::pair<nb::object, nb::object> remember(Book &book, nb::dict buffers, const Slots &slots, Index *index, const Examples &examples,
                                            const Asked *asked, double age_noise, nb::callable draw, bool keep, int threads) {
     const Plan plan = compute([&] { return plan_update(slots, examples); });
     const auto missed = static_cast<int64_t>(plan.missed.size());
@@ -212,6 +248,7 @@ std::pair<nb::object, nb::object> remember(Book &book, const Slots &slots, Index
         if (index) index->change(now, changed.data(), static_cast<int64_t>(changed.size()), asked, threads);
         return changed;
     });
+    tell(book, buffers);
     const auto n = static_cast<int64_t>(touched.size());
     if (index && !keep) return {nb::none(), nb::none()};
     return {tensor_of(std::move(touched), {n}), keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none()};
@@ -237,7 +274,7 @@ std::pair<nb::object, nb::object> update(Book &book, nb::dict buffers, Index *in
     const Found &found = some ? *some : all;
     const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k};
     const Asked asked = found.asked();
-    return remember(book, slots, index, examples, &asked, age_noise, draw, keep, threads);
+    return remember(book, buffers, slots, index, examples, &asked, age_noise, draw, keep, threads);
 }
 
 std::pair<nb::object, nb::object> write_keys(Book &book, nb::dict buffers, Index *index, const Tensor &keys, const Tensor &values,
@@ -255,7 +292,7 @@ std::pair<nb::object, nb::object> write_keys(Book &book, nb::dict buffers, Index
     examples.sources = optional<int64_t>(source, n);
     examples.counts = optional<int64_t>(count, n);
     examples.n = n;
-    return remember(book, slots, index, examples, nullptr, age_noise, draw, keep, threads);
+    return remember(book, buffers, slots, index, examples, nullptr, age_noise, draw, keep, threads);
 }
 
 nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor &chosen, bool keep, int threads) {
@@ -270,6 +307,7 @@ nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor 
         erase(slots, book, ids, n, keep ? &before : nullptr);
         if (index) index->change(slots, ids, n, nullptr, threads);
     });
+    tell(book, buffers);
     return keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none();
 }
 
@@ -334,11 +372,8 @@ NB_MODULE(_native, module) {
         .def_prop_ro("inverse_lengths", [](const Found &found) { return field<&Found::inverse_lengths>(found, {found.n}); });
     nb::class_<Book>(module, "Book")
         .def(nb::init<>())
-        .def("rebuild",
-             [](Book &book, nb::dict buffers) {
-                 const Slots slots = slots_of(book, buffers);
-                 compute([&] { book.rebuild(slots); });
-             })
+        .def("rebuild", rebuild_book)
+        .def("is_of", [](const Book &book, nb::dict buffers) { return known_slots(book, buffers).has_value(); })
         .def_prop_ro("used", &Book::used)
         .def_prop_ro("filled", &Book::filled);
     nb::class_<Index>(module, "Index")
@@ -361,9 +396,7 @@ NB_MODULE(_native, module) {
     module.def("use_variant", [](const std::string &name) {
         if (!kernels::use(name.c_str())) throw nb::value_error("use_variant got a name that variants() does not have.");
     });
-    module.def("stamp", stamp);
     module.def("are_ids", are_ids);
-    module.def("leave_mark", leave_mark);
     module.def("ask", ask, "query"_a, "exclude"_a.none(), "key_size"_a, "k"_a, "hints"_a = 0);
     module.def("recall", recall, "book"_a, "buffers"_a, "index"_a, "query"_a, "exclude"_a.none(), "k"_a, "inverse_temperature"_a,
                "threads"_a);

@@ -65,7 +65,7 @@ void Tensor::require(dlpack::Type expected_type, int64_t expected) const {
 int64_t times_written(PyObject *tensor) {
     static PyObject *const name = PyUnicode_InternFromString("_version");
     PyObject *found = PyObject_GetAttr(tensor, name);
-    const int64_t times = found ? PyLong_AsLongLong(found) : 0;
+    const int64_t times = found ? PyLong_AsLongLong(found) : -1;
     Py_XDECREF(found);
     PyErr_Clear();
     return times;

@@ -45,7 +45,7 @@ void require_exchange();
 // Reads what an object is, if it is a tensor. Sets no error.
 bool read_tensor(PyObject *object, Tensor &tensor);
 
-// How often torch wrote to a tensor; 0 for one made in inference mode, of which torch does not count it.
+// How often torch wrote to a tensor; -1 for one made in inference mode, of which torch does not count it.
 int64_t times_written(PyObject *tensor);
 
 // A new tensor over memory that `owner` keeps.

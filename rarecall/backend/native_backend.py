@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import increment_version
 
 from rarecall import backend
 
@@ -22,6 +21,7 @@ class NativeBackend:
         native: Any = backend.extension()
         self.memory, self.native = memory, native
         self.book = native.Book()  # what follows from values and times
+        self.are_ids = native.are_ids
         with torch.inference_mode(False):
             self._drawn = torch.empty((), dtype=torch.int64)
 
@@ -32,6 +32,9 @@ class NativeBackend:
     @property
     def filled(self) -> int:
         return self.book.filled
+
+    def is_in_step(self) -> bool:
+        return self.book.is_of(self.memory._buffers)
 
     def rebuild(self) -> None:
         self.book.rebuild(self.memory._buffers)
@@ -81,7 +84,7 @@ class NativeBackend:
         generator: torch.Generator | None,
         keep: bool,
     ) -> tuple[Tensor, Any]:
-        draw = partial(self._drawn.random_, generator=generator)
+        draw = self._drawn.random_ if generator is None else partial(self._drawn.random_, generator=generator)
         return self._change(self.native.update, found, target, source, mask, self.memory.age_noise, draw, keep)
 
     def write(
@@ -90,11 +93,9 @@ class NativeBackend:
         draw = self._drawn.random_
         return self._change(self.native.write, keys, values, sources, counts, self.memory.age_noise, draw, keep)
 
-    def erase(self, slots: Tensor, keep: bool) -> Any:
-        return self._change(self.native.erase, slots, keep)
+    def erase(self, slots: Tensor, keep: bool) -> tuple[Tensor, Any]:
+        return slots, self._change(self.native.erase, slots, keep)
 
     def _change(self, change: Any, *args: Any) -> Any:
         buffers, index = self.memory._buffers, self.memory._modules["search"].native_index
-        result = change(self.book, buffers, index, *args, torch.get_num_threads())
-        increment_version(buffers.values())  # torch does not see what the extension writes
-        return result
+        return change(self.book, buffers, index, *args, torch.get_num_threads())

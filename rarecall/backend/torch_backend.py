@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rarecall.checks import check_finite, check_room, refuse_candidates, refuse_edited_recall
+from rarecall.checks import check_finite, check_room, refuse_candidates, refuse_edited_recall, refuse_out_of_step
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -50,15 +52,25 @@ class TorchBackend:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.used = self.filled = 0
+        self._stamp: tuple[Any, ...] = ()
+
+    def is_in_step(self) -> bool:
+        """Whether the buffers are as they were when it took them up; else every operation raises `OutOfStep`."""
+        return self._stamp == stamp(self.memory._buffers)
+
+    def are_ids(self, ids: Tensor, shape: torch.Size, at_least: int) -> bool:
+        """Whether it is certain at a glance that ids need no check and no conversion."""
+        return False
 
     def rebuild(self) -> None:
         """Take up the slots as they are now."""
+        self._stamp = stamp(self.memory._buffers)
         filled = (self.memory.values >= 0).nonzero().squeeze(1)
         self.used, self.filled = int(filled[-1]) + 1 if len(filled) else 0, len(filled)
 
     def recall(self, query: Tensor, exclude: Tensor | None) -> TorchFound:
         """Find the neighbours of queries, (n, key_size); exclude: (n,) int64, or None."""
-        memory = self.memory
+        memory = self._memory_in_step()
         units, inverse_lengths = normalise(query)
         found = memory.search.find(memory, units, exclude)
         if found.shape[1] > memory.k or (found.numel() and int(found.max()) >= memory.capacity):
@@ -119,7 +131,7 @@ class TorchBackend:
         self, found: TorchFound, target: Tensor, mask: Tensor | None, with_gradient: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Return the mean margin loss, a scalar, and its gradient by the queries, (n, key_size)."""
-        memory = self.memory
+        memory = self._memory_in_step()
         right = found.values == target[:, None]
         wrong = ~right & (found.values >= 0)
         columns = torch.stack([right, wrong], 1).byte().argmax(2)  # (n, 2): the first of each
@@ -178,7 +190,7 @@ class TorchBackend:
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Confirm and write; return the slots touched, ascending, and their old keys where these are to be kept."""
-        memory = self.memory
+        memory = self._memory_in_step()
         rows = slice(None) if mask is None else mask
         query, nearest, answers = found.query[rows], found.slots[rows, 0], found.values[rows, 0]
         target, source = target[rows], None if source is None else source[rows]
@@ -216,7 +228,7 @@ class TorchBackend:
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Confirm slots, with their new keys and the examples added, and write keys, values, sources and counts."""
-        memory = self.memory
+        memory = self._memory_in_step()
         (confirmed, confirmed_keys, added), (keys, values, sources, counts) = of_confirmed, new
         check_room(len(values), memory.capacity, zeros=int((~query.any(1)).sum()))
         written = self._choose(confirmed, len(values), generator)
@@ -247,7 +259,13 @@ class TorchBackend:
             for name, before in old.items():
                 buffers[name][slots] = before
             raise
+        buffers["mark"].fill_(secrets.randbits(63))
         self.rebuild()
+
+    def _memory_in_step(self) -> Memory:
+        if not self.is_in_step():
+            refuse_out_of_step()
+        return self.memory
 
     def _choose(self, confirmed: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
         """(count,) int64: the slots to write: empty ones, the lowest first, then those of the largest age + r.
@@ -278,13 +296,23 @@ class TorchBackend:
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
     @torch.no_grad()
-    def erase(self, slots: Tensor, keep: bool) -> Tensor | None:
-        """Empty filled slots, (n,), ascending; return their keys where these are to be kept."""
-        memory, none = self.memory, torch.full_like(slots, -1)
+    def erase(self, slots: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
+        """Empty filled slots, (n,), ascending; returns the same."""
+        memory, none = self._memory_in_step(), torch.full_like(slots, -1)
         before = memory.keys[slots]
         empty = torch.zeros_like(before)
         self._assign(slots, memory.now, keys=empty, values=none, sources=none, counts=none + 1, times=none)
-        return before if keep else None
+        return slots, before if keep else None
+
+
+def stamp(buffers: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What is different when a buffer was replaced, moved or written to.
+
+    The mark changes with every change of any process: it tells of what torch does not count, such as a broadcast.
+    """
+    mark = buffers["mark"]
+    versions = ((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in buffers.values())
+    return (*versions, int(mark) if mark.is_cpu else 0)
 
 
 def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
