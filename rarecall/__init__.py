@@ -10,15 +10,19 @@ tensor(8)
 """
 
 from rarecall.classifier import Explanation, MemoryClassifier, Prediction
+from rarecall.kept import Answer, Evidence, KeptClassifier, open
 from rarecall.layers import RecallEmbedding, Trust
 from rarecall.memory import Memory
 from rarecall.recall import Recall
 from rarecall.search import AutoSearch, ExactSearch, LSHSearch, Search
 
 __all__ = [
+    "Answer",
     "AutoSearch",
+    "Evidence",
     "ExactSearch",
     "Explanation",
+    "KeptClassifier",
     "LSHSearch",
     "Memory",
     "MemoryClassifier",
@@ -27,5 +31,6 @@ __all__ = [
     "RecallEmbedding",
     "Search",
     "Trust",
+    "open",
 ]
 __version__ = "0.1.0"

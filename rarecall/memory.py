@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rarecall import storage
-from rarecall.checks import OutOfStep, check_ids, check_mask, check_query
+from rarecall.checks import OutOfStep, check_ids, check_mask, check_query, check_slots
 from rarecall.compiling import run_eagerly
 from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall
@@ -217,6 +217,42 @@ class Memory(SlotBuffers):
             ids.append(None if given is None else self._ids(name, given, shape, at_least))
         self._changing(self._write, keys.detach().to(self.keys).contiguous(), *ids)
 
+    def put(
+        self,
+        slots: Tensor,
+        *,
+        keys: Tensor,
+        values: Tensor,
+        sources: Tensor,
+        counts: Tensor,
+        times: Tensor,
+        now: int,
+    ) -> None:
+        """Set what slots hold, as a journal says that it was: no search, no rule, the keys not normalised again.
+
+        Args:
+            slots: (n,) int64, ascending.
+            keys: (n, key_size), of length 1; 0 where a slot is to be emptied.
+            values: (n,) int64; -1 where a slot is to be emptied. Its source and time are -1 then, its count 0.
+            sources: (n,) int64.
+            counts: (n,) int64.
+            times: (n,) int64, 0 to now.
+            now: what the memory's clock says from then on.
+        """
+        here = self.values.device
+        rows = {"keys": keys.detach().to(self.keys).contiguous()}
+        for name, given in (("values", values), ("sources", sources), ("counts", counts), ("times", times)):
+            rows[name] = given.to(here, torch.int64).contiguous()
+        slots = slots.to(here, torch.int64).contiguous()
+        if any(len(row) != len(slots) for row in rows.values()) or rows["keys"].shape[1:] != (self.key_size,):
+            shapes = {name: tuple(row.shape) for name, row in rows.items()}
+            raise ValueError(f"put got {shapes} for {len(slots)} slots; expected one row for each of them.")
+        ascending = bool(slots.diff().gt(0).all())
+        if len(slots) and not (ascending and int(slots[0]) >= 0 and int(slots[-1]) < self.capacity):
+            raise ValueError(f"put got slots {slots.tolist()}; expected ascending ones, 0 to {self.capacity - 1}.")
+        check_slots(rows | {"now": torch.tensor(now)}, "put")
+        self._changing(self._put, slots, now, rows)
+
     def slots(self) -> Slots:
         """Return copies of what the filled slots hold."""
         with self.lock.shared():
@@ -331,6 +367,9 @@ class Memory(SlotBuffers):
     ) -> None:
         self._check_recall(recall)
         self._change("update", recall.found, target, source, mask, generator)
+
+    def _put(self, *args: Any) -> None:
+        self._change("put", *args)
 
     def _write(self, *args: Any) -> None:
         self._change("write", *args)

@@ -106,6 +106,31 @@ void Book::touch(const Slots &memory, const int64_t *slots, int64_t count) {
     for (int64_t i = 0; i < count; i++) log_[tail_++] = {slots[i], *memory.now};
 }
 
+void Book::put(const Slots &memory, const int64_t *slots, int64_t count, bool follows) {
+    const int64_t last = tail_ > 0 ? log_[tail_ - 1].time : -1;
+    std::vector<Line> lines;
+    for (int64_t i = 0; i < count; i++) {
+        follows = follows && memory.times[slots[i]] > last;
+        lines.push_back({slots[i], memory.times[slots[i]]});
+    }
+    if (!follows) return rebuild(memory);
+    for (int64_t i = 0; i < count; i++) {
+        for (; used_ <= slots[i]; used_++)
+            if (used_ < slots[i]) holes_.push_back(used_);
+        const auto hole = std::lower_bound(holes_.begin() + next_hole_, holes_.end(), slots[i]);
+        if (hole == holes_.end() || *hole != slots[i]) continue;
+        if (hole == holes_.begin() + next_hole_)
+            next_hole_++;
+        else
+            holes_.erase(hole);
+    }
+    std::sort(lines.begin(), lines.end(),
+              [](const Line &a, const Line &b) { return a.time != b.time ? a.time < b.time : a.slot < b.slot; });
+    for (const Line &line : lines) link(line.slot, memory.values[line.slot]);
+    if (tail_ + count > log_.size()) return write_log(memory);
+    for (const Line &line : lines) log_[tail_++] = line;
+}
+
 void Book::erase(const int64_t *slots, int64_t count) {
     leave(slots, count);
     std::vector<int64_t> all(holes_left() + count);

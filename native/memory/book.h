@@ -41,6 +41,11 @@ class Book {
     void leave(const int64_t *slots, int64_t count);
     void touch(const Slots &, const int64_t *slots, int64_t count);
 
+    // To be called after slots (ascending), left before, were put as they are now. `follows`: none was emptied, and each has a
+    // later time than it had; where all are later than the last touch, that costs what it touches. Else the book is
+    // made anew.
+    void put(const Slots &, const int64_t *slots, int64_t count, bool follows);
+
     // To be called after filled slots (ascending) were emptied.
     void erase(const int64_t *slots, int64_t count);
 

@@ -83,6 +83,23 @@ std::vector<int64_t> apply_update(const Slots &memory, Book &book, const Example
     return touched;
 }
 
+void put(const Slots &memory, Book &book, const Rows &rows, std::vector<float> *before) {
+    copy_keys(memory, rows.slots, rows.n, before);
+    book.leave(rows.slots, rows.n);
+    *memory.now = rows.now;
+    bool follows = true;
+    for (int64_t i = 0; i < rows.n; i++) {
+        const int64_t slot = rows.slots[i];
+        follows = follows && rows.values[i] >= 0 && rows.times[i] > memory.times[slot];
+        std::copy_n(rows.keys + i * memory.key_size, memory.key_size, memory.keys + slot * memory.key_size);
+        memory.values[slot] = rows.values[i];
+        memory.sources[slot] = rows.sources[i];
+        memory.counts[slot] = rows.counts[i];
+        memory.times[slot] = rows.times[i];
+    }
+    book.put(memory, rows.slots, rows.n, follows);
+}
+
 void erase(const Slots &memory, Book &book, const int64_t *slots, int64_t n, std::vector<float> *before) {
     copy_keys(memory, slots, n, before);
     book.erase(slots, n);

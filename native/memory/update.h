@@ -39,5 +39,16 @@ Plan plan_update(const Slots &, const Examples &);
 std::vector<int64_t> apply_update(const Slots &, Book &, const Examples &, const Plan &, double age_noise, uint64_t seed,
                                   std::vector<float> *before);
 
+// Slots as they are to be: (n,) ascending, and a row of each field; -1, -1 and 0 of those to be emptied.
+struct Rows {
+    const int64_t *slots = nullptr;
+    const float *keys = nullptr;  // (n, key_size): normalised
+    const int64_t *values = nullptr, *sources = nullptr, *counts = nullptr, *times = nullptr;
+    int64_t n = 0, now = 0;  // now: the memory's time from then on
+};
+
+// Puts rows into their slots. `before` as above.
+void put(const Slots &, Book &, const Rows &, std::vector<float> *before);
+
 // Empties filled slots, (n,), ascending. `before` as above.
 void erase(const Slots &, Book &, const int64_t *slots, int64_t n, std::vector<float> *before);

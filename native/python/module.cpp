@@ -295,6 +295,31 @@ std::pair<nb::object, nb::object> write_keys(Book &book, nb::dict buffers, Index
     return remember(book, buffers, slots, index, examples, nullptr, age_noise, draw, keep, threads);
 }
 
+nb::object put_rows(Book &book, nb::dict buffers, Index *index, const Tensor &chosen, const Tensor &keys, const Tensor &values,
+                    const Tensor &sources, const Tensor &counts, const Tensor &times, int64_t now, bool keep, int threads) {
+    const Slots slots = slots_of(book, buffers);
+    Rows rows;
+    rows.slots = chosen.rows<int64_t>(1, rows.n);
+    for (int64_t i = 0; i < rows.n; i++)
+        if (rows.slots[i] < 0 || rows.slots[i] >= slots.capacity || (i > 0 && rows.slots[i] <= rows.slots[i - 1]))
+            throw nb::value_error("Got slots to put that the memory does not have, or not ascending.");
+    rows.keys = keys.numbers<float>(rows.n * slots.key_size);
+    rows.values = values.numbers<int64_t>(rows.n);
+    rows.sources = sources.numbers<int64_t>(rows.n);
+    rows.counts = counts.numbers<int64_t>(rows.n);
+    rows.times = times.numbers<int64_t>(rows.n);
+    rows.now = now;
+    std::vector<float> before;
+    compute([&] {
+        put(slots, book, rows, keep ? &before : nullptr);
+        Slots after = slots;
+        after.used = book.used();
+        if (index) index->change(after, rows.slots, rows.n, nullptr, threads);
+    });
+    tell(book, buffers);
+    return keep ? tensor_of(std::move(before), {rows.n, slots.key_size}) : nb::none();
+}
+
 nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor &chosen, bool keep, int threads) {
     const Slots slots = slots_of(book, buffers);
     int64_t n;
@@ -410,5 +435,7 @@ NB_MODULE(_native, module) {
                "mask"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("write", write_keys, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),
                "count"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
+    module.def("put", put_rows, "book"_a, "buffers"_a, "index"_a.none(), "slots"_a, "keys"_a, "values"_a, "sources"_a, "counts"_a,
+               "times"_a, "now"_a, "keep"_a, "threads"_a);
     module.def("erase", erase_slots, "book"_a, "buffers"_a, "index"_a.none(), "slots"_a, "keep"_a, "threads"_a);
 }

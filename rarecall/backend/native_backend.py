@@ -93,6 +93,10 @@ class NativeBackend:
         draw = self._drawn.random_
         return self._change(self.native.write, keys, values, sources, counts, self.memory.age_noise, draw, keep)
 
+    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> tuple[Tensor, Any]:
+        fields = (rows[name] for name in ("keys", "values", "sources", "counts", "times"))
+        return slots, self._change(self.native.put, slots, *fields, now, keep)
+
     def erase(self, slots: Tensor, keep: bool) -> tuple[Tensor, Any]:
         return slots, self._change(self.native.erase, slots, keep)
 

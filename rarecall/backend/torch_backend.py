@@ -296,6 +296,13 @@ class TorchBackend:
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
     @torch.no_grad()
+    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> tuple[Tensor, Tensor | None]:
+        """Put rows, by the names of the buffers, into slots, (n,), ascending; returns the same."""
+        before = self._memory_in_step().keys[slots]
+        self._assign(slots, torch.tensor(now), **rows)
+        return slots, before if keep else None
+
+    @torch.no_grad()
     def erase(self, slots: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
         """Empty filled slots, (n,), ascending; returns the same."""
         memory, none = self._memory_in_step(), torch.full_like(slots, -1)

@@ -1,0 +1,682 @@
+"""A classifier in a folder: taught one example at a time, asked why, made to forget, and kept for years."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rarecall.memory import Memory
+from rarecall.store.content import KEEP, Label, decode, encode, label_name
+from rarecall.store.journal import Entry
+from rarecall.store.kept_memory import KeptMemory
+from rarecall.store.slots import ENTRY, EXAMPLE, LABEL, NOWHERE, OLD_ENTRY, OLD_SLOT, SLOT, Floats, Ints
+
+log = logging.getLogger("rarecall")
+
+NEARLY_FULL = 0.9  # of a fixed capacity: from here on a warning says so
+SAME = 1 - 4e-6  # from this cosine similarity on, two keys are of the same example, as float32 rounds
+PROBES, SAME_EMBEDDER = 3, 0.99  # kept examples that are embedded again, and how similar they must be
+SLOTS_EXPLAINED = 16  # nearest slots whose examples are looked at for an explanation
+DEFAULTS: dict[str, Any] = {"capacity": "grow", "keep": "content", "search": "exact"}
+UNDOABLE = ("teach", "import", "relabel", "merge")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A taught example that an answer comes from.
+
+    Attributes:
+        id: its number.
+        example: as it was taught, as far as it was kept.
+        label: what it is taught as.
+        similarity: cosine similarity of its own key to the question.
+        when: when it was taught.
+        who: who taught it, where that was said.
+    """
+
+    id: int
+    example: Any
+    label: Label
+    similarity: float
+    when: datetime
+    who: str | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a question was answered.
+
+    Attributes:
+        label: the most probable label; None where nothing was taught.
+        probability: of this label, 0 to 1.
+        known: False where the question is probably of no class that was taught.
+        familiarity: the probability that it is of one, 0 to 1.
+        alternatives: labels and their probabilities, the most probable first.
+    """
+
+    label: Label | None
+    probability: float
+    known: bool
+    familiarity: float
+    alternatives: list[tuple[Label, float]]
+    _explain: Callable[[int], list[Evidence]] = field(repr=False, compare=False)
+
+    @property
+    def because(self) -> list[Evidence]:
+        """The taught examples that decided it, nearest first: up to five."""
+        return self._explain(5)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the history.
+
+    Attributes:
+        id: the entry's number, for `undo`.
+        when: when it was written.
+        kind: what was done: create, teach, import, merge, relabel, forget, undo, fit or settings.
+        who: by whom, where that was said.
+        reason: why, where that was said.
+        count: how many examples it concerned.
+        undone: the entry that took it back, or None.
+        detail: more.
+    """
+
+    id: int
+    when: datetime
+    kind: str
+    who: str | None
+    reason: str | None
+    count: int
+    undone: int | None
+    detail: dict[str, Any]
+
+
+class KeptClassifier:
+    """A taught classifier in a folder; `rarecall.open` makes it.
+
+    Threads: any number may ask at once, also while one teaches; those that teach wait for each other.
+
+    Args:
+        folder: made where there is none.
+        embed: maps a list of examples to (n, key_size). None: examples are embeddings themselves, or come with `keys=`.
+        readonly: follow a folder that another process teaches.
+        who: by whom what is taught here is taught, where no other is said.
+        capacity: "grow", or a number of slots: where all are filled, those touched least recently are written over.
+        keep: "content" keeps examples; "reference" only paths, numbers, and the SHA-256 of all else.
+        search: how neighbours are found, a name as for `Memory`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with KeptClassifier(folder) as shapes:                       # no embedder: examples are embeddings
+        ...     number = shapes.teach([1.0, 0.0, 0.0], "round")          # on the disk when it returns
+        >>> with KeptClassifier(folder) as shapes:
+        ...     shapes.ask([0.9, 0.1, 0.0]).label
+        'round'
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        embed: Callable[[list[Any]], Any] | None = None,
+        *,
+        readonly: bool = False,
+        who: str | None = None,
+        capacity: int | str | None = None,
+        keep: str | None = None,
+        search: str | None = None,
+    ) -> None:
+        given = {"capacity": capacity, "keep": keep, "search": search}
+        given = {name: value for name, value in given.items() if value is not None}
+        _check_settings(given)
+        self.folder, self.embed, self.readonly, self.who = Path(folder), embed, readonly, who
+        self._kept = KeptMemory(self.folder, readonly, DEFAULTS | given)
+        self._numbers, self._warned = dict[str, int](), False
+        try:
+            self._check_embedder()
+            if not readonly:
+                self._keep_settings(given)
+        except BaseException:
+            self._kept.close()
+            raise
+
+    # ---- teaching ----
+
+    def teach(
+        self, example: Any, label: Any, *, keys: Any = None, who: str | None = None, reason: str | None = None
+    ) -> Any:
+        """Remember an example, or many in one commit. They are on the disk when this returns.
+
+        Where the nearest neighbour has the right label, the example confirms its slot; else it gets one of its own.
+
+        Args:
+            example: one, or a list. Without an embedder: embeddings, (key_size,) or (n, key_size).
+            label: text or a number; or a list, one for each example.
+            keys: their embeddings, where these are there already.
+            who: by whom.
+            reason: why.
+
+        Returns:
+            The number of the example, or a list of them.
+        """
+        one_label = _is_scalar(label)
+        examples, many = self._examples(example, keys, many=not one_label)
+        labels = [label] * len(examples) if one_label else list(label)
+        if len(labels) != len(examples):
+            raise ValueError(f"teach got {len(examples)} examples and {len(labels)} labels; expected one for each.")
+        if not examples:
+            return []
+        units = self._units(examples, keys)
+        contents = self._contents(examples, keys)
+        with self._kept.writing():
+            ids = self._teach("teach", units, labels, contents, who, reason, confirm=True)
+        return ids.tolist() if many else int(ids[0])
+
+    def relabel(
+        self,
+        example: Any,
+        label: Any,
+        *,
+        id: int | Sequence[int] | None = None,
+        who: str | None = None,
+        reason: str | None = None,
+    ) -> int:
+        """Change what an example is taught as: the next question about it is answered so.
+
+        Args:
+            example: as it was taught; all that were taught with the same content are relabelled. None: by `id`.
+            label: the right one.
+            id: the number of the example, or several.
+            who: by whom.
+            reason: why.
+
+        Returns:
+            How many examples were relabelled.
+        """
+        kept = self._kept
+        with kept.writing():
+            ids = self._find(example, id)
+            if not len(ids):
+                raise KeyError("relabel found no such example: teach it, or use correct, which does either.")
+            [number], new = self._number([label])
+            slots, out = kept.choose(1, np.empty(0, np.int64))
+            places = np.tile([slots[0], number, kept.now + 1], (len(ids), 1))
+            out = out[~np.isin(out[:, EXAMPLE], ids)]
+            changes = np.concatenate([out, kept.places.changed(ids, places)])
+            kept.commit("relabel", changes, who=who or self.who, reason=reason, labels=new)
+            return len(ids)
+
+    def correct(self, example: Any, label: Any, *, who: str | None = None, reason: str | None = None) -> None:
+        """Say what the right answer is: what was taught of this example is relabelled; if nothing was, it is taught."""
+        with self._kept.writing():
+            if len(self._find(example, None)):
+                self.relabel(example, label, who=who, reason=reason)
+            else:
+                self.teach(example, label, who=who, reason=reason)
+
+    def forget(
+        self,
+        *,
+        label: Any = None,
+        example: Any = None,
+        id: int | Sequence[int] | None = None,
+        who: str | None = None,
+        before: datetime | float | None = None,
+        after: datetime | float | None = None,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> int:
+        """Forget for good what fits all that is given: neither memory nor folder hold it when this returns.
+
+        Slots that other examples share are computed anew from those that remain, in order. They are, bit for bit, what
+        they would be had the forgotten ones never confirmed them. The line in the history stays.
+
+        Args:
+            label: what it is taught as.
+            example: as it was taught.
+            id: its number, or several.
+            who: who taught it.
+            before: when it was taught: before this time, a datetime or seconds since 1970.
+            after: at this time or later.
+            reason: why; it stays in the history.
+            by: who forgets; it stays in the history.
+
+        Returns:
+            How many examples were forgotten.
+        """
+        given = {"label": label, "example": example, "id": id, "who": who, "before": before, "after": after}
+        asked = [name for name, value in given.items() if value is not None]
+        if not asked:
+            raise ValueError(f"forget got nothing to go by; expected at least one of {', '.join(given)}.")
+        kept = self._kept
+        with kept.writing():
+            table = kept.places.table
+            chosen = table[:, 1] != NOWHERE
+            if label is not None:
+                chosen &= table[:, 1] == self._numbered().get(label_name(label), NOWHERE)
+            if example is not None or id is not None:
+                chosen &= np.isin(np.arange(len(table)), self._find(example, id))
+            if {"who", "before", "after"} & set(asked):
+                taught = kept.journal.find_taught(who, _seconds(after), _seconds(before))
+                chosen &= np.isin(np.arange(len(table)), taught)
+            ids = np.flatnonzero(chosen)
+            if not len(ids):
+                return 0
+            changes = kept.places.changed(ids, np.full((len(ids), 3), NOWHERE))
+            who = by or self.who
+            kept.commit("forget", changes, forgotten=ids.tolist(), who=who, reason=reason, detail={"by": asked})
+            return len(ids)
+
+    def undo(self, entry: int | None = None, *, who: str | None = None, reason: str | None = None) -> int:
+        """Take back an entry of the history: by default the last one that is not an undo and was not undone.
+
+        What was forgotten is forgotten for good: an undo of that restores nothing, and says so in the log. An undo is
+        undone by its number.
+
+        Returns:
+            How many examples are back in the place that they had before.
+        """
+        kept = self._kept
+        with kept.writing():
+            undone = self._undone()
+            if entry is None:
+                candidates = (each for each in range(kept.now, 0, -1) if each not in undone)
+                entry = next((each for each in candidates if self._entry(each).kind in (*UNDOABLE, "forget")), 0)
+                if entry == 0:
+                    return 0
+            if not 1 <= entry <= kept.now:
+                raise ValueError(f"undo got entry {entry}; the history has entries 1 to {kept.now}.")
+            if entry in undone:
+                raise ValueError(f"Entry {entry} is undone already: to do it again, undo entry {undone[entry]}.")
+            of = self._entry(entry)
+            if of.kind not in (*UNDOABLE, "undo"):
+                log.warning("Entry %d (%s) cannot be undone: what was forgotten is gone for good.", entry, of.kind)
+                return 0
+            changes = of.changes[kept.places.table[of.changes[:, EXAMPLE], 1] != NOWHERE]
+            if not np.array_equal(kept.places.table[changes[:, EXAMPLE]], changes[:, SLOT : ENTRY + 1]):
+                raise ValueError(f"Entry {entry} cannot be undone: later entries changed its examples. Undo those.")
+            ids, places = changes[:, EXAMPLE], changes[:, OLD_SLOT : OLD_ENTRY + 1].copy()
+            places[:, 1] = np.where(places[:, 1] == NOWHERE, changes[:, LABEL], places[:, 1])
+            out = self._resolve(ids, places)
+            changes = np.concatenate([out, kept.places.changed(ids, places)])
+            kept.commit("undo", changes, who=who or self.who, reason=reason, detail={"entry": entry})
+            return len(ids)
+
+    # ---- asking ----
+
+    def ask(self, question: Any, *, keys: Any = None) -> Any:
+        """Return the answer to a question, or a list of them for many. Any number of threads may ask at once.
+
+        A question that was taught word for word is answered as it was taught last.
+
+        Args:
+            question: like the examples of `teach`.
+            keys: its embedding, where that is there already.
+        """
+        self._kept.check_open()
+        questions, many = self._examples(question, keys, many=False)
+        memory = self._kept.memory
+        if memory is None or not questions:
+            answers = [Answer(None, 0.0, False, 0.0, [], lambda count: []) for _ in questions]
+        else:
+            answers = self._answer(memory, self._units(questions, keys))
+        return answers if many else answers[0]
+
+    def explain(self, question: Any, count: int = 5, *, keys: Any = None) -> list[Evidence]:
+        """Return the taught examples that the answer to one question comes from, nearest first."""
+        [answer] = [self.ask(question, keys=keys)]
+        found: list[Evidence] = answer._explain(count)
+        return found
+
+    def __len__(self) -> int:
+        """How many examples are in memory."""
+        return int((self._kept.places.table[:, 0] >= 0).sum())
+
+    def classes(self) -> dict[Label, int]:
+        """Return how many examples of each label are in memory, in the order the labels were first taught."""
+        with self._kept.lock:
+            table = self._kept.places.table
+            counts = np.bincount(table[table[:, 0] >= 0, 1], minlength=len(self._kept.labels))
+            pairs = zip(self._kept.labels, counts.tolist(), strict=True)
+            return {json.loads(name): count for name, count in pairs if count}
+
+    def history(self, last: int | None = None) -> list[Line]:
+        """Return what was done, the oldest first: all of it, or the last entries."""
+        kept = self._kept
+        with kept.lock:
+            kept.check_open()
+            undone = self._undone()
+            first = 1 if last is None else max(kept.now - last + 1, 1)
+            return [
+                Line(e.id, _when(e.time), e.kind, e.who, e.reason, len(e.changes), undone.get(e.id), e.detail)
+                for e in kept.journal.read(first, kept.now)
+            ]
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory; None before anything was taught. Not to be changed by hand."""
+        return self._kept.memory
+
+    def compact(self) -> None:
+        """Write a snapshot now. It is done by itself now and then, and when the folder is closed."""
+        self._kept.compact()
+
+    def refresh(self) -> None:
+        """Take up at once what another process has taught; a follower does so by itself, ten times a second."""
+        if self.readonly:
+            self._kept.follow()
+
+    def close(self) -> None:
+        """Close the folder. To close it twice does nothing."""
+        self._kept.close()
+
+    def __enter__(self) -> KeptClassifier:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        mode = ", readonly" if self.readonly else ""
+        return f"<rarecall {str(self.folder)!r}: {len(self)} examples of {len(self.classes())} classes{mode}>"
+
+    # ---- inside ----
+
+    def _teach(
+        self,
+        kind: str,
+        units: Floats,
+        labels: list[Any],
+        contents: list[tuple[str, bytes]],
+        who: str | None,
+        reason: str | None,
+        confirm: bool,
+    ) -> Ints:
+        """Choose slots, and commit."""
+        kept = self._kept
+        numbers, new = self._number(labels)
+        settings = {} if "key_size" in kept.settings else {"key_size": units.shape[1], "embedder": self._embedder()}
+        slots = np.full(len(units), -1, np.int64)
+        if confirm and kept.memory is not None:
+            recall = kept.memory(torch.from_numpy(units))
+            right = recall.found.values[:, 0].numpy() == numbers
+            slots[right] = recall.found.slots[:, 0].numpy()[right]
+        missed = slots < 0
+        chosen, out = kept.choose(int(missed.sum()), np.unique(slots[~missed]))
+        slots[missed] = chosen
+        first = len(kept.places) + 1
+        ids = np.arange(first, first + len(units))
+        places = np.column_stack([slots, numbers, np.full(len(ids), kept.now + 1)])
+        changes = np.concatenate([out, kept.places.changed(ids, places)])
+        examples = [(*content, unit.tobytes()) for content, unit in zip(contents, units, strict=True)]
+        detail = {"evicted": len(out)} if len(out) else {}
+        kept.commit(
+            kind, changes, (first, units), who=who or self.who, reason=reason, detail=detail, examples=examples,
+            labels=new, settings=settings,
+        )  # fmt: skip
+        self._warn_if_full(out)
+        return ids
+
+    def _answer(self, memory: Memory, units: Floats) -> list[Answer]:
+        recall = memory(torch.from_numpy(units))
+        values, probabilities, known = _vote(recall.values, recall.weights, recall.similarities)
+        same = (recall.similarities >= SAME) & (recall.slots >= 0)
+        times = memory.times[recall.slots.clamp(min=0)].where(same, -1)
+        newest = times.argmax(1)
+        answers = []
+        for row, unit in enumerate(units):
+            found = [(v, p) for v, p in zip(values[row].tolist(), probabilities[row].tolist(), strict=True) if v >= 0]
+            familiarity = float(known[row])
+            if same[row].any():  # it was taught itself
+                value, familiarity = int(recall.values[row, newest[row]]), 1.0
+                found = [(value, 1.0)] + [(other, 0.0) for other, _ in found if other != value]
+            alternatives = [(json.loads(self._kept.labels[value]), probability) for value, probability in found]
+            label, probability = alternatives[0] if alternatives else (None, 0.0)
+            slots = recall.slots[row, :SLOTS_EXPLAINED]
+
+            def explain(count: int, unit: Floats = unit, slots: Tensor = slots) -> list[Evidence]:
+                return self._evidence(unit, slots[slots >= 0].numpy(), count)
+
+            answers.append(Answer(label, probability, familiarity >= 0.5, familiarity, alternatives, explain))
+        return answers
+
+    def _evidence(self, unit: Floats, slots: Ints, count: int) -> list[Evidence]:
+        kept = self._kept
+        with kept.lock:
+            kept.check_open()
+            # A slot's examples are about as near as its key; the nearest slots have enough of them.
+            members = kept.places.members(np.sort(slots))
+            place = {slot: rank for rank, slot in enumerate(slots.tolist())}
+            rank = np.array([place[slot] for slot in kept.places.table[members, 0].tolist()])
+            members = members[np.argsort(rank, kind="stable")][: max(64, 4 * count)]
+            found = [(float(each.key @ unit), each) for each in kept.journal.read_examples(members).values()]
+            found.sort(key=lambda pair: (-pair[0], -pair[1].id))
+            evidence = []
+            for similarity, each in found[:count]:
+                entry = self._entry(each.entry)
+                label = json.loads(kept.labels[kept.places.table[each.id, 1]])
+                example = decode(each.kind, each.content)
+                evidence.append(Evidence(each.id, example, label, similarity, _when(entry.time), entry.who))
+            return evidence
+
+    def _entry(self, number: int) -> Entry:
+        [entry] = self._kept.journal.read(number, number)
+        return entry
+
+    def _undone(self) -> dict[int, int]:
+        """The entries that are undone, and by which."""
+        undone: dict[int, int] = {}
+        for by, of in self._kept.journal.undos():
+            again = [entry for entry, its in undone.items() if its == of]
+            for entry in again:  # an undo was undone
+                del undone[entry]
+            undone[of] = by
+        return undone
+
+    def _resolve(self, ids: Ints, places: Ints) -> Ints:
+        """Find other slots for examples whose old ones are of another label by now; return what that evicts."""
+        kept, outs = self._kept, [np.empty((0, 7), np.int64)]
+        for slot in np.unique(places[places[:, 0] >= 0, 0]):
+            here = places[:, 0] == slot
+            others = np.setdiff1d(kept.places.members(np.array([slot])), ids)
+            if len(others) and (kept.places.table[others, 1] != places[here, 1][0]).any():
+                chosen, out = kept.choose(1, np.unique(places[:, 0]))
+                places[here, 0] = chosen[0]
+                outs.append(out)
+        return np.concatenate(outs)
+
+    def _numbered(self) -> dict[str, int]:
+        for number in range(len(self._numbers), len(self._kept.labels)):
+            self._numbers[self._kept.labels[number]] = number
+        return self._numbers
+
+    def _number(self, labels: list[Any]) -> tuple[Ints, list[str]]:
+        """The numbers of labels, and the names of those that are new."""
+        known, new = self._numbered(), dict[str, int]()
+        numbers = []
+        for label in labels:
+            name = label_name(label)
+            number = known.get(name)
+            numbers.append(new.setdefault(name, len(known) + len(new)) if number is None else number)
+        return np.array(numbers, np.int64), list(new)
+
+    def _find(self, example: Any, id: int | Sequence[int] | None) -> Ints:
+        """The numbers of the examples with this content, or with these numbers, that are not forgotten."""
+        table = self._kept.places.table
+        if id is not None:
+            ids = np.atleast_1d(np.asarray(id, np.int64))
+            if len(ids) and not (ids.min() >= 1 and ids.max() < len(table)):
+                raise ValueError(f"Got example {ids.tolist()}; examples have the numbers 1 to {len(table) - 1}.")
+        else:
+            [content] = self._contents(self._examples(example, None, many=False)[0], None)
+            ids = self._kept.journal.find_content(*content)
+        return ids[table[ids, 1] != NOWHERE]
+
+    def _examples(self, given: Any, keys: Any, many: bool) -> tuple[list[Any], bool]:
+        """As a list, and whether there were many."""
+        if self.embed is None and keys is None:
+            if isinstance(given, str | bytes | Path):
+                taught_by = self._kept.settings.get("embedder") or "none so far"
+                raise TypeError(
+                    f"Got {type(given).__name__} without an embedder (that of the folder: {taught_by}). Pass one: "
+                    "rarecall.open(folder, embed=...); or the embeddings of the examples, keys=...."
+                )
+            array = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, np.float32)
+            if array.ndim not in (1, 2):
+                raise ValueError(f"Got embeddings of shape {array.shape}; expected (key_size,) or (n, key_size).")
+            return ([array], False) if array.ndim == 1 else (list(array), True)
+        if isinstance(given, list | tuple | set) or (many and not isinstance(given, str | bytes)):
+            return list(given), True
+        if hasattr(given, "tolist") and type(given).__module__.startswith("pandas"):
+            return given.tolist(), True
+        return [given], False
+
+    def _contents(self, examples: list[Any], keys: Any) -> list[tuple[str, bytes]]:
+        """What is kept of examples; nothing of those that are their own embeddings."""
+        if self.embed is None and keys is None:
+            return [("none", b"")] * len(examples)
+        return [encode(example, self._kept.settings["keep"]) for example in examples]
+
+    def _units(self, examples: list[Any], keys: Any) -> Floats:
+        """Embeddings of length 1, (n, key_size)."""
+        if keys is None and self.embed is not None:
+            with torch.no_grad():
+                keys = self.embed(examples)
+        elif keys is None:
+            keys = np.stack(examples)
+        keys = keys.detach().float().cpu().numpy() if isinstance(keys, Tensor) else np.asarray(keys, np.float32)
+        keys = keys[None] if keys.ndim == 1 and len(examples) == 1 else keys
+        size = self._kept.settings.get("key_size", keys.shape[-1] if keys.ndim else 0)
+        if keys.shape != (len(examples), size) or size == 0:
+            raise ValueError(f"Got embeddings of shape {keys.shape}; expected ({len(examples)}, {size or 'key_size'}).")
+        largest = np.abs(keys).max(1, keepdims=True)
+        if not np.isfinite(largest).all():
+            raise ValueError("Got embeddings that are nan or infinite; expected finite ones. Look at the embedder.")
+        if not largest.all():
+            raise ValueError(f"Got {int((largest == 0).sum())} embeddings that are all 0; they have no direction.")
+        scaled = keys / largest
+        units: Floats = scaled / np.sqrt(np.add.accumulate(scaled.astype(np.float64) ** 2, axis=1)[:, -1:])
+        return units.astype(np.float32)
+
+    def _embedder(self) -> str | None:
+        """The name of the embedder."""
+        if self.embed is None:
+            return None
+        named = getattr(self.embed, "name", None)
+        kind = self.embed if hasattr(self.embed, "__qualname__") else type(self.embed)
+        return str(named) if named else f"{kind.__module__}:{kind.__qualname__}"
+
+    def _check_embedder(self) -> None:
+        """Refuse an embedder that gives other keys to what was taught."""
+        kept = self._kept
+        if self.embed is None or not len(kept.places):
+            return
+        taught_by = kept.settings.get("embedder")
+        fingerprint, kept_one = getattr(self.embed, "fingerprint", None), kept.settings.get("fingerprint")
+        problem = None
+        if fingerprint is not None and kept_one is not None:
+            problem = None if fingerprint == kept_one else f"its fingerprint is {fingerprint}, not {kept_one}"
+        else:
+            probes = [each for each in self._probes() if each.kind not in ("none", "sha256", "json")][:PROBES]
+            if probes:
+                again = self._units([decode(each.kind, each.content) for each in probes], None)
+                similar = min(float(unit @ each.key) for unit, each in zip(again, probes, strict=True))
+                if similar < SAME_EMBEDDER:
+                    problem = f"what it gives for a taught example has a similarity of {similar:.3f} to what was kept"
+            elif taught_by is not None and taught_by != self._embedder():
+                problem = "and no example was kept that could be compared"
+        if problem:
+            raise ValueError(
+                f"{self.folder} was taught with the embedder {taught_by}; {self._embedder()} is another: {problem}. "
+                "Open it with the embedder it was taught with, or export the examples and teach them to a new folder."
+            )
+
+    def _probes(self) -> list[Any]:
+        """Some of the examples that are kept, the oldest first."""
+        there = np.flatnonzero(self._kept.places.table[:, 1] != NOWHERE)[: 10 * PROBES]
+        return list(self._kept.journal.read_examples(there).values())
+
+    def _keep_settings(self, given: dict[str, Any]) -> None:
+        kept, none = self._kept, np.empty((0, 7), np.int64)
+        fingerprint = getattr(self.embed, "fingerprint", None)
+        given = given | ({"fingerprint": fingerprint} if fingerprint is not None else {})
+        if kept.now == 0:
+            given = {"format": 1} | DEFAULTS | given
+        changed = {name: value for name, value in given.items() if kept.journal.settings().get(name) != value}
+        if changed:
+            with kept.writing():
+                kind = "create" if kept.now == 0 else "settings"
+                kept.commit(kind, none, who=self.who, detail=changed, settings=changed)
+
+    def _warn_if_full(self, out: Ints) -> None:
+        capacity = self._kept.settings["capacity"]
+        if self._warned or capacity == "grow" or self._kept.memory is None:
+            return
+        filled = len(self._kept.memory)
+        if filled >= NEARLY_FULL * int(capacity):
+            self._warned = True
+            oldest = "the slots touched least recently are being written over"
+            say = oldest if len(out) else f"when it is full, {oldest}"
+            warnings.warn(
+                f"{self.folder} has filled {filled} of its {capacity} slots; {say}. To let it grow: "
+                'rarecall.open(..., capacity="grow").',
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def open(folder: str | Path, embed: Callable[[list[Any]], Any] | None = None, **options: Any) -> KeptClassifier:
+    """Open a folder that keeps a taught classifier, or make it. See `KeptClassifier` for the options."""
+    return KeptClassifier(folder, embed, **options)
+
+
+def _vote(values: Tensor, weights: Tensor, similarities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum the neighbours' weights by value; (n, m) values, the most probable first, their probabilities, and (n,)."""
+    rows = []
+    for row in range(len(values)):
+        there = values[row] >= 0
+        unique, which = values[row][there].unique(return_inverse=True)
+        sums = torch.zeros(len(unique)).index_add_(0, which, weights[row][there])
+        order = sums.argsort(descending=True, stable=True)
+        rows.append((unique[order], sums[order]))
+    known = (similarities[:, 0].clamp(min=-1) >= 0.5).float()
+    pad = torch.nn.utils.rnn.pad_sequence
+    return (
+        pad([row[0] for row in rows], batch_first=True, padding_value=-1),
+        pad([row[1] for row in rows], batch_first=True),
+        known,
+    )
+
+
+def _check_settings(given: dict[str, Any]) -> None:
+    capacity = given.get("capacity", "grow")
+    if capacity != "grow" and not (isinstance(capacity, int) and capacity > 0):
+        raise ValueError(f'open got capacity={capacity!r}; expected "grow" or a number of slots.')
+    if given.get("keep", "content") not in KEEP:
+        raise ValueError(f"open got keep={given['keep']!r}; expected one of {', '.join(KEEP)}.")
+
+
+def _is_scalar(label: Any) -> bool:
+    return isinstance(label, str | int | float | bool | np.generic) or getattr(label, "ndim", None) == 0
+
+
+def _seconds(time: datetime | float | None) -> float | None:
+    return time.timestamp() if isinstance(time, datetime) else time
+
+
+def _when(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

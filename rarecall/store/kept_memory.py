@@ -1,0 +1,424 @@
+"""A memory that is kept in a folder: every change is in the journal before it is in memory.
+
+What is in memory follows from the places of the examples (`slots.py`), so opening a folder, following one that another
+process teaches, and teaching itself all do the same: take changes of places, and put what follows into the slots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rarecall.memory import Memory
+from rarecall.store import snapshot
+from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
+from rarecall.store.journal import Entry, Journal
+from rarecall.store.slots import ENTRY, EXAMPLE, NOWHERE, SLOT, Floats, Ints, Places, Rows, rows_of
+
+log = logging.getLogger("rarecall")
+
+FIRST_CAPACITY = 1024  # slots of a folder that grows; doubled whenever they are full
+FOLLOW = 0.1  # seconds between a follower's looks at the journal
+# A snapshot is written when this many examples changed since the last one, and this share of all.
+SNAPSHOT_AFTER, SNAPSHOT_SHARE = 2048, 0.1
+WORTH_CLOSING = 100  # a folder is closed with a new snapshot where one in so many examples is not in the last
+REBUILT_AT_ONCE = 2**15  # slots
+FIELDS = ("keys", "values", "sources", "counts", "times")
+
+
+class KeptMemory:
+    """The memory of a folder, its journal and its snapshot.
+
+    Args:
+        folder: made where there is none.
+        readonly: follow what another process writes.
+        defaults: the settings of a new folder.
+    """
+
+    def __init__(self, folder: Path, readonly: bool, defaults: dict[str, Any]) -> None:
+        self.folder, self.readonly = folder, readonly
+        self.lock = threading.RLock()  # held while anything changes
+        self.memory: Memory | None = None
+        self.places, self.settings = Places(), dict[str, Any]()
+        self.labels: list[str] = []  # as JSON; a value of the memory is a place in it
+        self._free, self._used = list[int](), 0  # empty slots below `used`, ascending
+        self._closed, self._compaction = threading.Event(), list[threading.Thread]()
+        self._abort, self._unsaved, self._changed = False, 0, set[int]()
+        self._writer = self._prepare()
+        try:
+            self.journal = Journal(folder / "journal.sqlite", readonly)
+            self._head = Head(folder / "head", readonly)
+            self._load(defaults)
+        except BaseException:
+            self._release()
+            raise
+        if readonly:
+            threading.Thread(target=_follow, args=(weakref.ref(self), self._closed), daemon=True).start()
+
+    def _prepare(self) -> WriterLock | None:
+        """Make the folder where there is none, and become its writer."""
+        journal = self.folder / "journal.sqlite"
+        if self.readonly:
+            if not journal.is_file():
+                raise FileNotFoundError(f"There is no journal in {self.folder}: nothing was taught there yet.")
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not journal.exists() and any(self.folder.glob("snapshot*")):
+            raise FolderDamaged(f"{self.folder} has a snapshot, but its journal is gone. Restore it from a backup.")
+        if not journal.exists() and any(each.name not in ("lock", "head") for each in self.folder.iterdir()):
+            raise FolderError(f"{self.folder} holds other files, and no journal. Name a new or an empty folder.")
+        if not os.access(self.folder, os.W_OK):
+            raise FolderError(f"{self.folder} cannot be written to. To ask only, open it with readonly=True.")
+        return WriterLock(self.folder / "lock")
+
+    # ---- what is in memory ----
+
+    @property
+    def now(self) -> int:
+        """The number of the last entry that is in memory."""
+        return self._now
+
+    def array(self, name: str) -> Any:
+        """Return a buffer of the memory as numpy sees it; not to be written to."""
+        assert self.memory is not None
+        return self.memory._buffers[name].numpy()
+
+    def _make_room(self, slots: int, key_size: int) -> None:
+        """Have a memory of at least so many slots."""
+        old = self.memory
+        if old is not None and slots <= old.capacity:
+            return
+        fixed = self.settings["capacity"]
+        if fixed == "grow":
+            capacity = old.capacity if old is not None else FIRST_CAPACITY
+            while capacity < slots:
+                capacity *= 2
+        else:
+            capacity = max(int(fixed), slots)
+        memory = Memory(key_size, capacity, search=self.settings["search"])
+        if old is not None:
+            for name in FIELDS:
+                memory._buffers[name][: old.capacity] = old._buffers[name]
+            memory.now.copy_(old.now)
+        memory.lock.exclusive(memory._get_in_step)
+        self.memory = memory
+
+    def choose(self, count: int, confirmed: Ints) -> tuple[Ints, Ints]:
+        """Return slots to write, and the changes that take out of memory what they hold.
+
+        Empty slots come first, the lowest before the others. Where the capacity is fixed and all are filled, those that
+        were touched least recently are taken; not those that are confirmed in the same entry.
+        """
+        chosen = self._free[:count]
+        fixed = self.settings["capacity"]
+        fresh = count - len(chosen) if fixed == "grow" else min(count - len(chosen), max(int(fixed) - self._used, 0))
+        chosen += range(self._used, self._used + fresh)
+        left = count - len(chosen)
+        none = np.empty((0, 7), np.int64)
+        if not left:
+            return np.array(chosen, np.int64), none
+        times = self.array("times")[: self._used].copy()
+        times[confirmed] = -1
+        filled = np.flatnonzero(times >= 0)
+        if len(filled) < left:
+            raise ValueError(
+                f"Got {count} examples that need a slot of their own, beside {len(confirmed)} slots that others "
+                f"confirm; the folder has {fixed}. Teach smaller batches, or open it with a greater capacity."
+            )
+        oldest = np.sort(filled[np.argsort(times[filled], kind="stable")[:left]])
+        out = self.places.members(oldest)
+        gone = np.column_stack([np.full(len(out), NOWHERE), self.places.table[out, 1], np.full(len(out), NOWHERE)])
+        return np.concatenate([np.array(chosen, np.int64), oldest]), self.places.changed(out, gone)
+
+    def _apply(self, changes: Ints, now: int, known: tuple[int, Floats] | None = None) -> None:
+        """Take changes of places into memory.
+
+        Args:
+            changes: (m, 7); of several changes of one example the last counts.
+            now: the number of the last entry they are of.
+            known: the keys of the examples from a number on; those of others are read from the journal.
+        """
+        _, last = np.unique(changes[::-1, EXAMPLE], return_index=True)
+        changes = changes[len(changes) - 1 - last]
+        before = self.places.changed(changes[:, EXAMPLE], changes[:, SLOT : ENTRY + 1])[:, 4:]
+        changes, before = (rows[(before != changes[:, SLOT : ENTRY + 1]).any(1)] for rows in (changes, before))
+        self.places.set(changes)
+        self._now = now
+        into = changes[changes[:, SLOT] >= 0]
+        left = np.unique(before[before[:, 0] >= 0, 0])
+        key_size = int(self.settings.get("key_size", 0))
+        if not len(into) and not len(left):
+            if self.memory is not None:  # its clock goes on
+                self._put(Rows(left, *(self.array(name)[left] for name in FIELDS)), now)
+            return
+        self._make_room(int(into[:, SLOT].max(initial=0)) + 1, key_size)
+        # Where examples only come to a slot, later than all that it has, they are averaged into its key. Any other slot
+        # is computed from all its examples.
+        late = into[:, ENTRY] > self.array("times")[into[:, SLOT]]
+        anew = np.union1d(left, into[~late, SLOT])
+        grown = np.setdiff1d(into[:, SLOT], anew)
+        for slots in _parts(anew):
+            members = self.places.members(slots)
+            self._put(rows_of(slots, members, self.places, self._keys(members, key_size, known)), now)
+        for slots in _parts(grown):
+            members = into[np.isin(into[:, SLOT], slots), EXAMPLE]
+            start = Rows(slots, *(self.array(name)[slots] for name in FIELDS))
+            self._put(rows_of(slots, members, self.places, self._keys(members, key_size, known), start), now)
+
+    def _put(self, rows: Rows, now: int) -> None:
+        assert self.memory is not None
+        fields = {name: torch.from_numpy(getattr(rows, name)) for name in FIELDS}
+        self.memory.put(torch.from_numpy(rows.slots), **fields, now=now)
+        self._changed.update(rows.slots.tolist())
+        filled, emptied = rows.slots[rows.counts > 0], rows.slots[rows.counts == 0]
+        most = int(rows.slots[-1]) + 1 if len(rows.slots) else 0
+        self._free += range(self._used, most)
+        self._used = max(self._used, most)
+        if self._free or len(emptied):
+            gone = set(filled.tolist())
+            self._free = sorted({slot for slot in self._free if slot not in gone} | set(emptied.tolist()))
+
+    def _keys(self, examples: Ints, key_size: int, known: tuple[int, Floats] | None) -> Floats:
+        if known is not None and examples.min(initial=known[0]) >= known[0]:
+            keys: Floats = known[1][examples - known[0]]
+            return keys
+        return self.journal.read_keys(examples, key_size)
+
+    # ---- writing ----
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Change the folder alone."""
+        if self.readonly:
+            raise FolderError(f"{self.folder} was opened with readonly=True: it can be asked, and not be changed.")
+        with self.lock:
+            self.check_open()
+            assert self._writer is not None
+            self._writer.check()
+            yield
+
+    def commit(self, kind: str, changes: Ints, known: tuple[int, Floats] | None = None, **details: Any) -> Entry:
+        """Write an entry to the journal, then take it into memory. `details` are those of `Journal.append`."""
+        entry = self.journal.append(kind, changes, **details)
+        self._head.write(entry.id)
+        self.labels += details.get("labels", ())
+        self.settings |= details.get("settings") or {}
+        self._apply(changes, entry.id, known)
+        self._unsaved += max(len(changes), 1)
+        if details.get("forgotten"):
+            self._purge()
+        elif self._unsaved > max(SNAPSHOT_AFTER, SNAPSHOT_SHARE * len(self.places)):
+            self.start_compacting()
+        return entry
+
+    def _purge(self) -> None:
+        """Let no file hold what was forgotten: not the log, not the snapshot."""
+        self.stop_compacting()
+        self.journal.purge()
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "snapshot.safetensors").unlink()
+        self.start_compacting()
+
+    # ---- snapshots ----
+
+    def start_compacting(self) -> None:
+        """Write a snapshot in the background, unless one is being written."""
+        if not self._compaction and self.memory is not None:
+            self._abort = False
+            self._compaction.append(threading.Thread(target=self._compact, daemon=True))
+            self._compaction[0].start()
+
+    def stop_compacting(self) -> None:
+        """Stop writing a snapshot, and leave nothing of it."""
+        self._abort = True
+        for running in list(self._compaction):
+            running.join()
+
+    def compact(self) -> None:
+        """Write a snapshot now, and wait for it."""
+        with self.lock:
+            self.start_compacting()
+        for running in list(self._compaction):
+            running.join()
+
+    @contextmanager
+    def _lock_of_compaction(self) -> Iterator[None]:
+        """The lock; one who holds it may stop the compaction, and wait for its end."""
+        while not self.lock.acquire(timeout=0.01):
+            if self._abort:
+                raise snapshot.Aborted
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def _compact(self) -> None:
+        def changed() -> set[int]:
+            found, self._changed = self._changed, set()
+            return found
+
+        def state() -> snapshot.State:
+            saved[:] = [self._unsaved]
+            return snapshot.State(self._now, self.journal.digest, self.places.table.copy(), self._used)
+
+        saved = [0]
+        assert self.memory is not None
+        try:
+            path, key_size = self.folder / "snapshot.safetensors", self.memory.key_size
+            lock, keys = self._lock_of_compaction, lambda: self.array("keys")[: self._used]
+            snapshot.write(path, key_size, lock, keys, changed, state, lambda: self._abort)
+            self._unsaved -= saved[0]
+        except snapshot.Aborted:
+            pass
+        except OSError as error:
+            log.warning("No snapshot of %s was written (%s); the journal has everything.", self.folder, error)
+        finally:
+            self._compaction.clear()
+
+    # ---- opening, following, closing ----
+
+    def _load(self, defaults: dict[str, Any]) -> None:
+        # A writer may be at work: what is read later is as new as what was read before, or newer.
+        acknowledged = self._head.read()
+        self.settings = defaults | self.journal.settings()
+        self._now = 0
+        self._read_snapshot()
+        start = self._now
+        with self.journal.reading():
+            self.journal.refresh()
+            if acknowledged > self.journal.entries:
+                raise FolderDamaged(
+                    f"{self.folder} was taught up to entry {acknowledged}, and its journal ends at entry "
+                    f"{self.journal.entries}: the end of journal.sqlite-wal was lost. Restore the folder from a "
+                    "backup; or, to go on with what is left, run: rarecall check --rebuild."
+                )
+            purge = self._replay(start)
+        if self.readonly:
+            return
+        self._head.write(self.journal.entries)
+        for left_over in self.folder.glob(".snapshot*.tmp"):
+            left_over.unlink()
+        self._unsaved = len(self.places) if start == 0 else self._now - start
+        if purge:
+            self._purge()
+
+    def _read_snapshot(self) -> None:
+        path = self.folder / "snapshot.safetensors"
+
+        def room(used: int, key_size: int) -> Floats:
+            if key_size != self.settings.get("key_size"):
+                raise ValueError(f"its keys are of dimension {key_size}")
+            self._make_room(used, key_size)
+            keys: Floats = self.array("keys")[:used]
+            return keys
+
+        try:
+            of = snapshot.read(path, room)
+            if of.entry > self.journal.entries or self.journal.entry_digest(of.entry) != of.digest:
+                raise FolderDamaged(
+                    f"{path} is of entry {of.entry}, which is not in the journal or not the same there: journal and "
+                    "snapshot are not of one folder, or the journal has lost entries. Restore both from one backup; "
+                    "or, to go on with the journal alone, remove the snapshot."
+                )
+        except FileNotFoundError:
+            return
+        except FolderDamaged as error:
+            if "not in the journal" in str(error):
+                raise
+            log.warning("%s Everything is read from the journal instead.", error)
+            self.memory = None
+            return
+        self.places, self._now, self._used = Places(of.table), of.entry, of.used
+        self._fill(of)
+
+    def _fill(self, of: snapshot.State) -> None:
+        """Set all that a snapshot does not hold because it follows from the places."""
+        assert self.memory is not None
+        examples = np.flatnonzero(of.table[:, 0] >= 0)
+        table = of.table[examples]
+        order = np.lexsort((examples, table[:, 2], table[:, 0]))
+        examples, table = examples[order], table[order]
+        slots, first, counts = np.unique(table[:, 0], return_index=True, return_counts=True)
+        last = first + counts - 1
+        rows = {"values": table[first, 1], "sources": examples[first], "counts": counts, "times": table[last, 2]}
+        for name, row in rows.items():
+            self.memory._buffers[name][torch.from_numpy(slots)] = torch.from_numpy(row)
+        self.memory.now.fill_(of.entry)
+        self.memory.lock.exclusive(self.memory._get_in_step)
+        self._free = np.setdiff1d(np.arange(of.used), slots).tolist()
+
+    def _replay(self, start: int) -> bool:
+        """Take all entries after `start` into memory; return whether any of them has forgotten something."""
+        self.settings |= self.journal.settings()
+        self.labels += self.journal.label_names(len(self.labels))
+        entries = list(self.journal.read(start + 1))
+        if not entries:
+            return False
+        self._apply(np.concatenate([entry.changes for entry in entries]), entries[-1].id)
+        return any(entry.kind == "forget" for entry in entries)
+
+    def follow(self) -> bool:
+        """Take up what another process has written since; return whether there was anything."""
+        with self.lock:
+            if self._closed.is_set() or self._head.read() == self._now:
+                return False
+            with self.journal.reading():
+                self.journal.refresh()
+                if self.journal.entries == self._now:
+                    return False
+                self._replay(self._now)
+            return True
+
+    def check_open(self) -> None:
+        """Refuse a folder that was closed."""
+        if self._closed.is_set():
+            raise FolderError(f"{self.folder} was closed; open it again: rarecall.open({str(self.folder)!r}).")
+
+    def close(self) -> None:
+        """Write a snapshot where that is worth it, and close all files. To close twice does nothing."""
+        with self.lock:
+            worth_it = self._unsaved * WORTH_CLOSING > len(self.places)
+            if not self._closed.is_set() and not self.readonly and worth_it:
+                self.start_compacting()
+        for running in list(self._compaction):
+            running.join()
+        with self.lock:
+            if not self._closed.is_set():
+                self._closed.set()
+                self._release()
+
+    def _release(self) -> None:
+        for name in ("journal", "_head"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+        if self._writer is not None:
+            self._writer.release()
+
+
+def _follow(kept: weakref.ref[KeptMemory], closed: threading.Event) -> None:
+    """Look for new entries until the folder is closed."""
+    while not closed.wait(FOLLOW):
+        here = kept()
+        if here is None:
+            return
+        try:
+            here.follow()
+        except Exception as error:
+            log.error("%s is no longer followed: %s", here.folder, error)
+            return
+        del here
+
+
+def _parts(slots: Ints) -> list[Ints]:
+    """Slots in parts of which the keys take little memory."""
+    return [slots[start : start + REBUILT_AT_ONCE] for start in range(0, len(slots), REBUILT_AT_ONCE)]
