@@ -1,0 +1,1 @@
+"""A language model of the transformers library that is taught documents and names."""
