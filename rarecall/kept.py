@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rarecall.memory import Memory
 from rarecall.store.content import KEEP, Label, decode, encode, label_name
-from rarecall.store.journal import Entry
+from rarecall.store.journal import Entry, Example
 from rarecall.store.kept_memory import KeptMemory
 from rarecall.store.slots import ENTRY, EXAMPLE, LABEL, NOWHERE, OLD_ENTRY, OLD_SLOT, SLOT, Floats, Ints
 
@@ -33,14 +33,13 @@ UNDOABLE = ("teach", "import", "relabel", "merge")
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """A taught example that an answer comes from.
+class Taught:
+    """A taught example.
 
     Attributes:
         id: its number.
         example: as it was taught, as far as it was kept.
         label: what it is taught as.
-        similarity: cosine similarity of its own key to the question.
         when: when it was taught.
         who: who taught it, where that was said.
     """
@@ -48,9 +47,19 @@ class Evidence:
     id: int
     example: Any
     label: Label
-    similarity: float
     when: datetime
     who: str | None
+
+
+@dataclass(frozen=True)
+class Evidence(Taught):
+    """A taught example that an answer comes from.
+
+    Attributes:
+        similarity: cosine similarity of its own key to the question.
+    """
+
+    similarity: float
 
 
 @dataclass(frozen=True)
@@ -218,6 +227,27 @@ class KeptClassifier:
             kept.commit("relabel", changes, who=who or self.who, reason=reason, labels=new)
             return len(ids)
 
+    def rename(self, label: Any, to: Any, *, who: str | None = None, reason: str | None = None) -> int:
+        """Give a class another name. Where another class has it already, the two become one.
+
+        The keys stay as they are: every slot of the class has another value. `undo` takes it back.
+
+        Returns:
+            How many examples have another label now.
+        """
+        kept = self._kept
+        with kept.writing():
+            table, known = kept.places.table, self._numbered().get(label_name(label))
+            ids = np.flatnonzero(table[:, 1] == known)
+            if known is None or not len(ids):
+                raise KeyError(f"rename found nothing that is taught as {label!r}.")
+            [number], new = self._number([to])
+            places = table[ids].copy()
+            places[:, 1] = number
+            changes = kept.places.changed(ids, places)
+            kept.commit("relabel", changes, who=who or self.who, reason=reason, labels=new)
+            return len(ids)
+
     def correct(self, example: Any, label: Any, *, who: str | None = None, reason: str | None = None) -> None:
         """Say what the right answer is: what was taught of this example is relabelled; if nothing was, it is taught."""
         with self._kept.writing():
@@ -352,6 +382,48 @@ class KeptClassifier:
             pairs = zip(self._kept.labels, counts.tolist(), strict=True)
             return {json.loads(name): count for name, count in pairs if count}
 
+    def newest(self, count: int) -> dict[Label, list[int]]:
+        """Return the numbers of up to `count` examples of each label, the newest first."""
+        with self._kept.lock:
+            table = self._kept.places.table
+            ids = np.flatnonzero(table[:, 0] >= 0)[::-1]
+            ids = ids[np.argsort(table[ids, 1], kind="stable")]
+            starts = np.flatnonzero(np.diff(table[ids, 1], prepend=-1))
+            groups = np.split(ids, starts[1:]) if len(ids) else []
+            return {json.loads(self._kept.labels[table[g[0], 1]]): g[:count].tolist() for g in groups}
+
+    def examples(
+        self,
+        label: Any = None,
+        *,
+        ids: Sequence[int] | None = None,
+        before: int | None = None,
+        last: int | None = None,
+    ) -> list[Taught]:
+        """Return examples that are in memory, the newest first.
+
+        Args:
+            label: only those that are taught as this.
+            ids: only those with these numbers.
+            before: only those with a smaller number than this, for reading on where a list ended.
+            last: at most so many.
+        """
+        kept = self._kept
+        with kept.lock:
+            kept.check_open()
+            table = kept.places.table
+            chosen = table[:, 0] >= 0
+            if label is not None:
+                chosen &= table[:, 1] == self._numbered().get(label_name(label), NOWHERE)
+            if ids is not None:
+                chosen &= np.isin(np.arange(len(table)), ids)
+            if before is not None:
+                chosen[before:] = False
+            found = np.flatnonzero(chosen)[::-1][:last]
+            examples = kept.journal.read_examples(found)
+            entries = {number: self._entry(number) for number in {each.entry for each in examples.values()}}
+            return [Taught(*self._fields(examples[number], entries)) for number in found.tolist()]
+
     def history(self, last: int | None = None) -> list[Line]:
         """Return what was done, the oldest first: all of it, or the last entries."""
         kept = self._kept
@@ -363,6 +435,16 @@ class KeptClassifier:
                 Line(e.id, _when(e.time), e.kind, e.who, e.reason, len(e.changes), undone.get(e.id), e.detail)
                 for e in kept.journal.read(first, kept.now)
             ]
+
+    @property
+    def entry(self) -> int:
+        """The number of the last entry of the history that is in memory."""
+        return self._kept.now
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the folder was made with: capacity, keep, search, key_size, embedder."""
+        return dict(self._kept.settings)
 
     @property
     def memory(self) -> Memory | None:
@@ -465,13 +547,13 @@ class KeptClassifier:
             members = members[np.argsort(rank, kind="stable")][: max(64, 4 * count)]
             found = [(float(each.key @ unit), each) for each in kept.journal.read_examples(members).values()]
             found.sort(key=lambda pair: (-pair[0], -pair[1].id))
-            evidence = []
-            for similarity, each in found[:count]:
-                entry = self._entry(each.entry)
-                label = json.loads(kept.labels[kept.places.table[each.id, 1]])
-                example = decode(each.kind, each.content)
-                evidence.append(Evidence(each.id, example, label, similarity, _when(entry.time), entry.who))
-            return evidence
+            entries = {each.entry: self._entry(each.entry) for _, each in found[:count]}
+            return [Evidence(*self._fields(each, entries), similarity) for similarity, each in found[:count]]
+
+    def _fields(self, each: Example, entries: dict[int, Entry]) -> tuple[int, Any, Label, datetime, str | None]:
+        """What `Taught` says of an example."""
+        entry, label = entries[each.entry], json.loads(self._kept.labels[self._kept.places.table[each.id, 1]])
+        return each.id, decode(each.kind, each.content), label, _when(entry.time), entry.who
 
     def _entry(self, number: int) -> Entry:
         [entry] = self._kept.journal.read(number, number)

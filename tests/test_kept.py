@@ -410,3 +410,40 @@ def test_it_grows(tmp_path):
         assert kept.memory.capacity >= 3000
     with rarecall.open(tmp_path) as kept:
         assert [answer.label for answer in kept.ask(keys[::500])] == list(range(0, 3000, 500))
+
+
+def test_examples_are_listed_newest_first(tickets):
+    ids = tickets.teach(["a lost card", "my lost card", "a stolen card"], ["lost", "lost", "stolen"], who="anna")
+    assert [each.id for each in tickets.examples()] == ids[::-1]
+    assert [(each.example, each.who) for each in tickets.examples("lost", last=1)] == [("my lost card", "anna")]
+    assert [each.id for each in tickets.examples("lost", before=ids[1])] == [ids[0]]
+    assert [each.label for each in tickets.examples(ids=[ids[2]])] == ["stolen"]
+    assert tickets.examples("never taught") == []
+    assert tickets.newest(1) == {"lost": [ids[1]], "stolen": [ids[2]]}
+    tickets.forget(label="lost")
+    assert tickets.newest(1) == {"stolen": [ids[2]]}
+
+
+def test_a_class_is_renamed_and_classes_become_one(tickets, tmp_path):
+    tickets.teach(["a lost card", "where is my purse", "a stolen card"], ["lost", "lost", "stolen"])
+    before = tickets.memory.slots()
+    assert tickets.rename("lost", "mislaid") == 2
+    assert tickets.classes() == {"stolen": 1, "mislaid": 2}
+    assert tickets.ask("where is my purse").label == "mislaid"
+    after = tickets.memory.slots()
+    assert torch.equal(before.keys, after.keys)
+
+    tickets.rename("mislaid", "stolen")
+    assert tickets.classes() == {"stolen": 3}
+    assert tickets.undo() == 2
+    assert tickets.undo() == 2
+    assert tickets.classes() == {"lost": 2, "stolen": 1}
+    assert torch.equal(tickets.memory.slots().values, before.values)
+    with pytest.raises(KeyError, match="nothing that is taught as 'nowhere'"):
+        tickets.rename("nowhere", "somewhere")
+
+    tickets.rename("lost", "gone")
+    was = state(tickets)
+    tickets.close()
+    with rarecall.open(tmp_path / "tickets", embed=encode) as again:
+        assert state(again) == was
