@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export RARECALL_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo tables test test-slow lint format bench sanitize setup clean
+.PHONY: demo tables test test-slow lint format docs bench sanitize setup clean
 
 demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
@@ -40,6 +40,11 @@ format: setup
 sanitize:
 	native/tests/run.sh address,undefined
 	native/tests/run.sh thread
+
+# The documentation site, in site/: broken links and references are errors.
+docs: setup
+	$(INSTALL) --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup
 	$(INSTALL) --editable '.[bench]'
