@@ -22,6 +22,7 @@ from rarecall.models.convnet import ConvNet
 from rarecall.models.gnmt import GNMT
 from rarecall.models.joined import Joined
 from rarecall.models.neural_gpu import NeuralGPU
+from rarecall.models.published import FILES, fetch
 from rarecall.models.residual import ResidualNet
 from rarecall.models.seq2seq import Seq2Seq
 from rarecall.slots import FIELDS
@@ -70,7 +71,8 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
     """Load a trained network, in evaluation mode.
 
     Args:
-        name: name of a file in weights/, e.g. "omniglot-paper", or of several joined files, "omniglot"; or a path.
+        name: of published weights, e.g. "omniglot-paper", or of several joined ones, "omniglot"; or a path. They are
+            in a checkout; an install fetches them once from the project's releases, and checks them.
     """
     if name in JOINED:
         return Joined([load(part) for part in JOINED[str(name)]]).eval()
@@ -78,8 +80,11 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
     if not path.is_file() and path.parent == Path("."):
         path = FOLDER / f"{path.name}.safetensors"
     if not path.is_file():
-        known = sorted([*JOINED, *(file.stem for file in FOLDER.glob("*.safetensors"))])
-        raise FileNotFoundError(f"There are no weights {name}; expected a path or one of {known}.")
+        if path.stem not in FILES or path.parent != FOLDER:
+            raise FileNotFoundError(
+                f"There are no weights {name}; expected a path or one of {sorted([*JOINED, *FILES])}."
+            )
+        path = fetch(path.stem)
     tensors, header = storage.read(path, kind="network")
     kind = header.get("network", "none")
     if kind not in NETWORKS:

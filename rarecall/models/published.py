@@ -1,0 +1,49 @@
+"""Weights that the project's releases have, for an install without a checkout: fetched once, and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import urllib.request
+from pathlib import Path
+
+RELEASES = "https://github.com/rarecall/rarecall/releases/download/weights"
+# Bytes and SHA-256 of each file in weights/.
+FILES = {
+    "omniglot-paper-alone": (1_700_104, "28c4d6861149bc9e6d79f3f9660183de315c067abd73aa43bf58b43cac92f4e0"),
+    "omniglot-paper": (1_700_080, "0baf44e9ee854c6170b730d2da4bb3e6df3fe79c3155e34f16e3a0f2aead0271"),
+    "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
+    "omniglot-residual-1": (4_051_200, "dd8ea57864b02f310ee2b0b3b27a596e9fa1d7feeb199a69c102ba5e8abf215f"),
+    "synthetic-neural-gpu-memory": (13_796_116, "10606b1446361e96834c460a7b4dd84f0f911e987873907e1a93fb6f977e4b9e"),
+    "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
+    "translation-memory": (14_582_078, "7de7e7bf6c8bdb3ffd6d5887d3eb7749d449df1a0b54b46b5aafa0d6de4d18d6"),
+    "translation": (8_977_928, "ae0430e0f6fdd5bc4e059528ee5326bce46bacf8410ec2a31ccd5855ecf08b62"),
+}
+
+
+def fetch(name: str) -> Path:
+    """Return the file of published weights: from the cache, or from the project's releases, checked either way.
+
+    The cache is in $RARECALL_CACHE or ~/.cache/rarecall. $RARECALL_WEIGHTS_URL names a mirror of the releases.
+    """
+    size, digest = FILES[name]
+    home = Path(os.environ.get("RARECALL_CACHE") or Path.home() / ".cache" / "rarecall")
+    path = home / "weights" / f"{name}-{digest[:16]}.safetensors"
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+        return path
+    url = f"{os.environ.get('RARECALL_WEIGHTS_URL', RELEASES).rstrip('/')}/{name}.safetensors"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            content = response.read(size + 1)
+    except OSError as error:
+        raise FileNotFoundError(
+            f"The weights {name} ({size / 1e6:.1f} MB) are not here, and {url} cannot be reached ({error}). Connect to "
+            "the internet, set RARECALL_WEIGHTS_URL to a mirror, or pass the path of the file."
+        ) from error
+    if len(content) != size or hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(f"{url} is not the file that was published: its SHA-256 is not {digest}. Nothing was kept.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.write_bytes(content)
+    os.replace(beside, path)
+    return path
