@@ -13,6 +13,7 @@ have digests of their own, because SQLite's pages have none.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from rarecall.store.folder import FolderDamaged, FolderError, canonical
+from rarecall.store.folder import FolderDamaged, FolderError, canonical, sync
 from rarecall.store.slots import Floats, Ints
 
 SCHEMA = {
@@ -39,7 +40,7 @@ SCHEMA = {
     "digest BLOB)",
 }
 DIGEST = 16  # bytes
-FORGOTTEN = bytes(DIGEST)  # the digest of an example that was overwritten
+FORGOTTEN = b"forgotten".ljust(DIGEST)  # in place of the digest of an example that was overwritten
 START = bytes(DIGEST)  # what the first entry follows
 COLUMNS = "id, time, kind, who, reason, detail, changes, digest"
 
@@ -89,10 +90,9 @@ class Journal:
 
     def __init__(self, path: Path, readonly: bool = False) -> None:
         self.path, self.readonly = path, readonly
-        new = not path.exists()
         with self._explained():
             self._db = self._connect(path, readonly)
-            if new and not readonly:
+            if not readonly and not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 with self.transaction():
                     for statement in SCHEMA.values():
                         self._db.execute(statement)
@@ -190,6 +190,7 @@ class Journal:
         """Empty the write-ahead log, which may hold what was overwritten in the file."""
         for _ in range(100):  # a follower may be reading; it does so for a moment only
             if self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0:
+                sync(self.path.with_name(self.path.name + "-wal"))  # else a power cut could bring it back
                 return
             time.sleep(0.05)
         raise FolderError(
@@ -209,11 +210,13 @@ class Journal:
         if self._db.in_transaction:
             yield
             return
-        self._db.execute("BEGIN")
+        with self._explained():
+            self._db.execute("BEGIN")
         try:
             yield
         finally:
-            self._db.execute("COMMIT")
+            with contextlib.suppress(sqlite3.Error):  # a file that cannot be read has said so already
+                self._db.execute("ROLLBACK")
 
     def settings(self) -> dict[str, Any]:
         """Return all settings."""
@@ -299,6 +302,29 @@ class Journal:
             "WHERE (?1 IS NULL OR who = ?1) AND (?2 IS NULL OR time >= ?2) AND (?3 IS NULL OR time < ?3)"
         )
         return np.array([row[0] for row in self._rows(query, who, after, before)], np.int64)
+
+    def integrity(self) -> list[str]:
+        """Return what SQLite finds wrong with its file."""
+        return [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
+
+    def unreadable(self) -> tuple[Ints, Ints]:
+        """Read all examples; return the numbers of those that are not what was written, and of those forgotten."""
+        there, wrong, forgotten = set[int](), list[int](), list[int]()
+        for row in self._stream("SELECT * FROM examples"):
+            there.add(row[0])
+            if row[-1] == FORGOTTEN:
+                (wrong if any(row[3]) or any(row[4]) else forgotten).append(row[0])
+            elif row[-1] != _digest(*row[:-1]):
+                wrong.append(row[0])
+        wrong += set(range(1, self.examples + 1)) - there
+        return np.array(sorted(wrong), np.int64), np.array(forgotten, np.int64)
+
+    def vacuum(self) -> None:
+        """Give the room of what was forgotten back to the disk."""
+        with self._explained():
+            self._db.execute("UPDATE examples SET content = x'', key = x'' WHERE digest = ?", (FORGOTTEN,))
+            self._db.execute("VACUUM")
+            self.purge()
 
     def close(self) -> None:
         """Close the file; a writer leaves no log behind."""

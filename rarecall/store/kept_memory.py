@@ -6,7 +6,6 @@ process teaches, and teaching itself all do the same: take changes of places, an
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -21,7 +20,7 @@ import torch
 
 from rarecall.memory import Memory
 from rarecall.store import snapshot
-from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
+from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock, sync
 from rarecall.store.journal import Entry, Journal
 from rarecall.store.slots import ENTRY, EXAMPLE, NOWHERE, SLOT, Floats, Ints, Places, Rows, rows_of
 
@@ -43,9 +42,10 @@ class KeptMemory:
         folder: made where there is none.
         readonly: follow what another process writes.
         defaults: the settings of a new folder.
+        use_snapshot: False: read everything from the journal.
     """
 
-    def __init__(self, folder: Path, readonly: bool, defaults: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, readonly: bool, defaults: dict[str, Any], *, use_snapshot: bool = True) -> None:
         self.folder, self.readonly = folder, readonly
         self.lock = threading.RLock()  # held while anything changes
         self.memory: Memory | None = None
@@ -58,7 +58,9 @@ class KeptMemory:
         try:
             self.journal = Journal(folder / "journal.sqlite", readonly)
             self._head = Head(folder / "head", readonly)
-            self._load(defaults)
+            if not readonly:
+                sync(folder)
+            self._load(defaults, use_snapshot)
         except BaseException:
             self._release()
             raise
@@ -72,7 +74,9 @@ class KeptMemory:
             if not journal.is_file():
                 raise FileNotFoundError(f"There is no journal in {self.folder}: nothing was taught there yet.")
             return None
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True)
+            sync(self.folder.parent)
         if not journal.exists() and any(self.folder.glob("snapshot*")):
             raise FolderDamaged(f"{self.folder} has a snapshot, but its journal is gone. Restore it from a backup.")
         if not journal.exists() and any(each.name not in ("lock", "head") for each in self.folder.iterdir()):
@@ -151,17 +155,18 @@ class KeptMemory:
         _, last = np.unique(changes[::-1, EXAMPLE], return_index=True)
         changes = changes[len(changes) - 1 - last]
         before = self.places.changed(changes[:, EXAMPLE], changes[:, SLOT : ENTRY + 1])[:, 4:]
-        changes, before = (rows[(before != changes[:, SLOT : ENTRY + 1]).any(1)] for rows in (changes, before))
         self.places.set(changes)
+        changes, before = (rows[(before != changes[:, SLOT : ENTRY + 1]).any(1)] for rows in (changes, before))
         self._now = now
         into = changes[changes[:, SLOT] >= 0]
         left = np.unique(before[before[:, 0] >= 0, 0])
         key_size = int(self.settings.get("key_size", 0))
-        if not len(into) and not len(left):
-            if self.memory is not None:  # its clock goes on
-                self._put(Rows(left, *(self.array(name)[left] for name in FIELDS)), now)
+        if not key_size:
             return
         self._make_room(int(into[:, SLOT].max(initial=0)) + 1, key_size)
+        if not len(into) and not len(left):  # its clock goes on
+            self._put(Rows(left, *(self.array(name)[left] for name in FIELDS)), now)
+            return
         # Where examples only come to a slot, later than all that it has, they are averaged into its key. Any other slot
         # is computed from all its examples.
         late = into[:, ENTRY] > self.array("times")[into[:, SLOT]]
@@ -225,9 +230,13 @@ class KeptMemory:
         """Let no file hold what was forgotten: not the log, not the snapshot."""
         self.stop_compacting()
         self.journal.purge()
-        with contextlib.suppress(FileNotFoundError):
-            (self.folder / "snapshot.safetensors").unlink()
+        self._remove_snapshot()
         self.start_compacting()
+
+    def _remove_snapshot(self) -> None:
+        for path in (self.folder / "snapshot.safetensors", *self.folder.glob(".snapshot*.tmp")):
+            path.unlink(missing_ok=True)
+        sync(self.folder)
 
     # ---- snapshots ----
 
@@ -287,12 +296,13 @@ class KeptMemory:
 
     # ---- opening, following, closing ----
 
-    def _load(self, defaults: dict[str, Any]) -> None:
+    def _load(self, defaults: dict[str, Any], use_snapshot: bool) -> None:
         # A writer may be at work: what is read later is as new as what was read before, or newer.
         acknowledged = self._head.read()
         self.settings = defaults | self.journal.settings()
         self._now = 0
-        self._read_snapshot()
+        if use_snapshot:
+            self._read_snapshot()
         start = self._now
         with self.journal.reading():
             self.journal.refresh()
@@ -306,10 +316,8 @@ class KeptMemory:
         if self.readonly:
             return
         self._head.write(self.journal.entries)
-        for left_over in self.folder.glob(".snapshot*.tmp"):
-            left_over.unlink()
         self._unsaved = len(self.places) if start == 0 else self._now - start
-        if purge:
+        if purge or any(self.folder.glob(".snapshot*.tmp")):  # a process was killed before it had removed them
             self._purge()
 
     def _read_snapshot(self) -> None:
@@ -365,6 +373,8 @@ class KeptMemory:
         if not entries:
             return False
         self._apply(np.concatenate([entry.changes for entry in entries]), entries[-1].id)
+        if len(self.places) != self.journal.examples:
+            raise FolderDamaged(f"{self.folder}: the entries are of {len(self.places)} examples, not of all there are.")
         return any(entry.kind == "forget" for entry in entries)
 
     def follow(self) -> bool:

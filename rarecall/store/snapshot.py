@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rarecall.store.folder import FolderDamaged, canonical, sync_folder
+from rarecall.store.folder import FolderDamaged, canonical, sync
 from rarecall.store.slots import Floats, Ints
 
 FORMAT, VERSION = "rarecall.snapshot", 1
@@ -70,7 +70,8 @@ def write(
     beside = path.with_name(f".{path.name}.tmp")
     sums: dict[int, int] = {}
     try:
-        with open(beside, "wb") as file:
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
             with lock():
                 blocks = sorted({slot // rows for slot in changed()} | set(range(-(-len(keys()) // rows))))
                 offset = RESERVED + 16 * (2 * len(blocks) + 64)
@@ -78,8 +79,7 @@ def write(
 
             def copy(block: int) -> None:
                 data = np.ascontiguousarray(keys()[block * rows : (block + 1) * rows]).tobytes()
-                file.seek(offset + block * rows * key_size * 4)
-                file.write(data)
+                _write(file, data, offset + block * rows * key_size * 4)
                 sums[block] = zlib.crc32(data)
 
             while True:
@@ -97,9 +97,8 @@ def write(
                         break
             places = np.ascontiguousarray(of.table, np.int64).tobytes()
             size = of.used * key_size * 4
-            file.seek(offset + size)
-            file.write(places)
-            file.truncate()
+            _write(file, places, offset + size)
+            os.ftruncate(file, offset + size + len(places))
             count = -(-of.used // rows)
             metadata = {
                 "format": FORMAT,
@@ -118,14 +117,14 @@ def write(
             header = json.dumps({"__metadata__": metadata} | tensors).encode()
             if len(header) > offset - 8:
                 raise Aborted  # it has doubled meanwhile: the next one has more room
-            file.seek(0)
-            file.write((offset - 8).to_bytes(8, "little") + header.ljust(offset - 8))
-            file.flush()
-            os.fsync(file.fileno())
+            _write(file, (offset - 8).to_bytes(8, "little") + header.ljust(offset - 8), 0)
+            os.fsync(file)
+        finally:
+            os.close(file)
         if aborted():
             raise Aborted
         os.replace(beside, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
     return of
@@ -169,3 +168,10 @@ def read(path: Path, room: Callable[[int, int], Floats]) -> State:
             return State(int(metadata["entry"]), bytes.fromhex(metadata["digest"]), table, used)
     except (ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
         raise FolderDamaged(f"{path} is damaged: {error}.") from error
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(file, rest, offset)
+        rest, offset = rest[written:], offset + written
