@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data),)
 export RARECALL_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo tables test test-slow lint format docs bench sanitize setup clean
+.PHONY: demo tables test test-slow torture lint format docs bench sanitize setup clean
 
 demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
@@ -26,6 +26,10 @@ test: setup lint
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+# Folders killed, stopped at every write and damaged, for about a quarter of an hour; `make test` does it in short.
+torture: setup
+	$(BIN)/python -m tests.store.torture --kills 1000 --stops 40 --flips 5000
 
 lint: setup
 	$(BIN)/ruff check .

@@ -39,7 +39,7 @@ def kill(kills, seed=0):
         folder = Path(place) / "kept"
         reference = open_folder(Path(aside) / "reference")
         for _ in range(kills):
-            acknowledged = _live_until_killed(folder, done, seed, chance.uniform(0, 0.08))
+            acknowledged = _live_until_killed(folder, done, seed, chance.uniform(0, chance.choice([0.05, 0.5])))
             counts["acknowledged steps"] += acknowledged - done
             while done < acknowledged:
                 step(reference, done, seed)
@@ -92,7 +92,19 @@ def record(steps, seed=0):
     """Live so many steps under strace; return what was written: (call, path, ...) in order."""
     with tempfile.TemporaryDirectory() as place:
         trace, folder = Path(place) / "trace", Path(place) / "kept"
-        command = ["strace", "-f", "-y", "-xx", "-s", "100000000", "-e", f"trace={CALLS}", "-o", str(trace)]
+        command = [
+            "strace",
+            "-f",
+            "--seccomp-bpf",
+            "-y",
+            "-xx",
+            "-s",
+            "100000000",
+            "-e",
+            f"trace={CALLS}",
+            "-o",
+            str(trace),
+        ]
         command += [sys.executable, "-m", "tests.store.torture", "--live", str(folder), "--stops", str(steps)]
         subprocess.run([*command, "--seed", str(seed)], check=True, stderr=subprocess.DEVNULL)
         return list(_parsed(trace.read_text(errors="replace").splitlines(), str(folder)))
@@ -113,7 +125,7 @@ def _parsed(lines, folder):
     for text in lines:
         process = text.split(None, 1)[0]
         if text.endswith("<unfinished ...>"):
-            unfinished[process] = text[: -len("<unfinished ...>")]
+            unfinished[process] = text[: -len("<unfinished ...>")].rstrip()
             continue
         resumed = re.match(r"^\d+ +<\.\.\. \w+ resumed>(.*)$", text)
         if resumed:
