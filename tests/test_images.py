@@ -1,0 +1,67 @@
+"""Networks for images as embedders."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+image_module = pytest.importorskip("PIL.Image")
+
+from rarecall.integrations import images  # noqa: E402
+from rarecall.integrations.images import Backbone, pixels  # noqa: E402
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "red.png"
+    image_module.new("RGB", (40, 20), (255, 0, 0)).save(path)
+    return path
+
+
+def test_a_path_bytes_and_an_image_are_read_alike(picture: Path) -> None:
+    expected = pixels(picture, 8)
+    assert expected.shape == (3, 8, 8)
+    assert expected.float().mean((1, 2)).tolist() == [255, 0, 0]
+    for same in (str(picture), picture.read_bytes(), image_module.open(picture)):
+        assert torch.equal(pixels(same, 8), expected)
+
+
+def test_a_picture_lies_as_its_camera_says() -> None:
+    image = image_module.new("RGB", (4, 4), (0, 0, 0))
+    image.paste((255, 255, 255), (0, 0, 4, 2))  # white above
+    exif = image_module.Exif()
+    exif[0x0112] = 3  # upside down
+    file = io.BytesIO()
+    image.save(file, "jpeg", exif=exif, quality=100)
+    assert pixels(file.getvalue(), 4)[:, -1].float().mean() > 200
+
+
+def test_a_picture_that_announces_too_much_is_not_decoded(picture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "MOST_PIXELS", 799)
+    with pytest.raises(ValueError, match="40 x 20; expected at most 799"):
+        pixels(picture, 8)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_backbone_embeds_in_batches_as_by_itself(picture: Path, flat: bool) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 5, 3), *([nn.AdaptiveAvgPool2d(1), nn.Flatten()] if flat else []))
+    embed = Backbone(network, size=8, batch=2)
+    blue = image_module.new("RGB", (9, 9), (0, 0, 255))
+    with torch.no_grad():
+        together = embed([picture, blue, picture])
+        assert together.shape == (3, 5)
+        assert torch.allclose(together[1:2], embed([blue]))
+    assert torch.allclose(together[0], together[2])
+    with pytest.raises(ValueError, match="no images"):
+        embed([])
+
+
+def test_backbone_of_timm(picture: Path) -> None:
+    timm = pytest.importorskip("timm")
+    embed = Backbone(timm.create_model("resnet18", num_classes=0), size=64)
+    with torch.no_grad():
+        assert embed([picture]).shape == (1, 512)
