@@ -27,6 +27,7 @@ class History:
     def __init__(self, memory: SlotBuffers, found: Any) -> None:
         self.memory, self.found = memory, found
         self.keys = memory.keys
+        self.slots: Tensor | None = found.slots  # whose keys are kept; None: those of all slots
         self._slots, self._before = found.slots.new_empty(0), self.keys.new_empty(0, self.keys.shape[1])
         self._changes: list[tuple[Tensor, Tensor]] = []
 
@@ -44,7 +45,7 @@ class History:
             slots = torch.cat([self._slots, *(slots for slots, _ in self._changes)])
             before = torch.cat([self._before, *(keys for _, keys in self._changes)])
             slots, order = slots.sort(stable=True)
-            kept = torch.isin(slots, self.found.slots)
+            kept = torch.ones_like(slots, dtype=torch.bool) if self.slots is None else torch.isin(slots, self.slots)
             kept[1:] &= slots[1:] != slots[:-1]
             self._slots, self._before = slots[kept], before[order[kept]]
         self._changes = []

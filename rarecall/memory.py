@@ -292,8 +292,6 @@ class Memory(SlotBuffers):
         if len(ids) == 0:
             return 0
         check_ids(name, ids, ids.shape, at_least=0)
-        if name == "slots" and int(ids.max()) >= self.capacity:
-            raise ValueError(f"forget got slot {int(ids.max())}; the memory has slots 0 to {self.capacity - 1}.")
         return self._changing(self._forget, name, ids)
 
     def reset(self) -> None:
@@ -372,10 +370,12 @@ class Memory(SlotBuffers):
         self._change("put", *args)
 
     def _write(self, *args: Any) -> None:
-        self._change("write", *args)
+        self._change("write", *args, None)
 
     def _forget(self, name: str, ids: Tensor) -> int:
         if name == "slots":
+            if int(ids.max()) >= self.capacity:
+                raise ValueError(f"forget got slot {int(ids.max())}; the memory has slots 0 to {self.capacity - 1}.")
             chosen = ids.long().unique()
         else:
             held = self.values if name == "value" else self.sources

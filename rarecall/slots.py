@@ -162,8 +162,8 @@ class SlotBuffers(nn.Module):
             if history is not None:
                 history.add(slots, before)
 
-    def _check_recall(self, recall: Recall) -> None:
-        if recall.memory is not self:
+    def _check_recall(self, recall: Recall, asked: nn.Module | None = None) -> None:
+        if recall.memory is not (self if asked is None else asked):
             raise ValueError("This recall is of another memory; pass a recall that this memory made: memory(query).")
         if recall.version != self._state.version:
             raise ValueError(

@@ -14,7 +14,7 @@ import torch
 
 # Torch is imported once, by the process that all the others are forked from.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "hypothesis", "pytest", "rarecall", "tests.helpers"])
+CONTEXT.set_forkserver_preload(["torch", "hypothesis", "pytest", "rarecall.distributed", "tests.helpers"])
 
 START = 300.0  # seconds that the first process may take to import torch, on a busy machine
 

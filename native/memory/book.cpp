@@ -65,6 +65,29 @@ std::vector<int64_t> Book::oldest(const Slots &memory, int64_t count, int64_t re
     return slots;
 }
 
+// The oldest slots with their noise, in no order; the `count` of them with the largest age + r are among them. Noise less than
+// `age_noise` can lift a slot past the count-th oldest only if it was touched less than `age_noise` updates after it: the log
+// is in order of time, so those stand together.
+std::vector<Book::Aged> Book::aged(const Slots &memory, int64_t count, double age_noise, uint64_t seed) {
+    std::vector<Aged> aged;
+    const auto reach = static_cast<int64_t>(std::min(std::max(std::ceil(age_noise), 1.0), 0x1p62));
+    for (const int64_t slot : oldest(memory, count, reach))
+        aged.push_back({static_cast<double>(memory.times[slot]) - age_noise * uniform(seed, slot), slot});
+    return aged;
+}
+
+std::vector<double> Book::offers(const Slots &memory, const std::vector<int64_t> &confirmed, int64_t count, double age_noise,
+                                 uint64_t seed) {
+    std::vector<Aged> all = aged(memory, count + static_cast<int64_t>(confirmed.size()), age_noise, seed);
+    auto is_confirmed = [&](const Aged &each) { return std::binary_search(confirmed.begin(), confirmed.end(), each.slot); };
+    all.erase(std::remove_if(all.begin(), all.end(), is_confirmed), all.end());
+    const int64_t n = std::min<int64_t>(count, all.size());
+    std::partial_sort(all.begin(), all.begin() + n, all.end());
+    std::vector<double> since;
+    for (int64_t i = 0; i < n; i++) since.push_back(all[i].since);
+    return since;
+}
+
 void Book::choose(const Slots &memory, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed,
                   std::vector<int64_t> &written) {
     const int64_t holes = std::min(count, holes_left()), fresh = std::min(count - holes, capacity_ - used_);
@@ -76,20 +99,10 @@ void Book::choose(const Slots &memory, const std::vector<int64_t> &confirmed, in
     if (count == 0) return;
 
     for (const int64_t slot : confirmed) memory.times[slot] = *memory.now;  // so that their lines are no longer live
-    // Noise less than `age_noise` can lift a slot past the count-th oldest only if it was touched less than `age_noise`
-    // updates after it: the log is in order of time, so those stand together.
-    struct Aged {
-        double since;  // the time less the noise: where it is least, age + noise is largest
-        int64_t slot;
-        bool operator<(const Aged &other) const { return since != other.since ? since < other.since : slot < other.slot; }
-    };
-    std::vector<Aged> aged;
-    const auto reach = static_cast<int64_t>(std::min(std::max(std::ceil(age_noise), 1.0), 0x1p62));
-    for (const int64_t slot : oldest(memory, count, reach))
-        aged.push_back({static_cast<double>(memory.times[slot]) - age_noise * uniform(seed, slot), slot});
-    const int64_t chosen = std::min<int64_t>(count, aged.size());
-    std::partial_sort(aged.begin(), aged.begin() + chosen, aged.end());
-    for (int64_t i = 0; i < chosen; i++) written.push_back(aged[i].slot);
+    std::vector<Aged> all = aged(memory, count, age_noise, seed);
+    const int64_t chosen = std::min<int64_t>(count, all.size());
+    std::partial_sort(all.begin(), all.begin() + chosen, all.end());
+    for (int64_t i = 0; i < chosen; i++) written.push_back(all[i].slot);
     written.insert(written.end(), confirmed.begin(), confirmed.begin() + (count - chosen));
 }
 

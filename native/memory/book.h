@@ -37,6 +37,10 @@ class Book {
     void choose(const Slots &, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed,
                 std::vector<int64_t> &written);
 
+    // What the slots that `choose` would write over have, if `count` were to be: their time less their noise, the least first.
+    // Changes nothing. Of several memories that are one, the least of all are written over.
+    std::vector<double> offers(const Slots &, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed);
+
     // To be called before and after slots (ascending) are written or confirmed; the memory's time is that of the update.
     void leave(const int64_t *slots, int64_t count);
     void touch(const Slots &, const int64_t *slots, int64_t count);
@@ -75,4 +79,11 @@ class Book {
     void unlink(int64_t slot);
     void write_log(const Slots &);
     std::vector<int64_t> oldest(const Slots &, int64_t count, int64_t reach);
+
+    struct Aged {
+        double since;  // the time less the noise: where it is least, age + noise is largest
+        int64_t slot;
+        bool operator<(const Aged &other) const { return since != other.since ? since < other.since : slot < other.slot; }
+    };
+    std::vector<Aged> aged(const Slots &, int64_t count, double age_noise, uint64_t seed);
 };

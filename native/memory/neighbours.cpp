@@ -123,6 +123,25 @@ void Neighbours::set(const Slots &memory, int64_t row, Ranking &ranking, float i
     std::fill(its_weights + count, its_weights + k, 0.0f);
 }
 
+void rank_scored(const Scored &all, float inverse_temperature, const Neighbours &neighbours) {
+    Ranking ranking;
+    for (int64_t row = 0; row < all.n; row++) {
+        const int64_t first = row * all.m;
+        Slots columns;  // in place of slots: the row's own columns, which have values and times
+        columns.values = all.values + first;
+        columns.times = all.times + first;
+        ranking.resize(0);
+        for (int64_t column = 0; column < all.m; column++) {
+            if (all.slots[first + column] < 0) continue;
+            ranking.slots.push_back(column);
+            ranking.similarities.push_back(all.similarities[first + column]);
+        }
+        neighbours.set(columns, row, ranking, inverse_temperature);
+        int64_t *its_slots = neighbours.slots + row * neighbours.k;
+        for (int64_t j = 0; j < neighbours.k && its_slots[j] >= 0; j++) its_slots[j] = all.slots[first + its_slots[j]];
+    }
+}
+
 void rank_given(const Slots &memory, const Queries &queries, const int64_t *found, int64_t m, float inverse_temperature,
                 int threads, const Neighbours &neighbours) {
     const auto size = static_cast<int>(memory.key_size);

@@ -38,6 +38,16 @@ struct Neighbours {
     void set(const Slots &memory, int64_t row, Ranking &, float inverse_temperature) const;
 };
 
+// Sorts and weighs what several searches found for n queries and scored: (n, m) each, slot -1 where there is none. Of equally
+// similar slots the newest comes first, of these the one in the later column.
+struct Scored {
+    const int64_t *slots;
+    const float *similarities;
+    int64_t *values, *times;
+    int64_t n, m;
+};
+void rank_scored(const Scored &, float inverse_temperature, const Neighbours &);
+
 // Scores, sorts and weighs `found`, (n, m) with m at most k: the slots of a search that is not the extension's own. -1 in
 // it, empty slots and excluded ones are left out; every other number must be a slot.
 void rank_given(const Slots &, const Queries &, const int64_t *found, int64_t m, float inverse_temperature, int threads,

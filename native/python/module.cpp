@@ -201,6 +201,23 @@ Found found_of(const Tensor &units, const Tensor &inverse_lengths, const Tensor 
     return found;
 }
 
+// One recall of what several memories found for the same queries, see rank_scored.
+Found merge(const Tensor &units, const Tensor &inverse_lengths, const Tensor &slots, const Tensor &similarities,
+            const Tensor &values, const Tensor &times, const Optional &exclude, int64_t key_size, int64_t k,
+            float inverse_temperature) {
+    int64_t n;
+    const float *all_units = units.rows<float>(key_size, n);
+    const int64_t m = n > 0 ? slots.count / n : 0;
+    Found found(n, key_size, k, 0, exclude.has_value());
+    std::copy_n(all_units, n * key_size, found.units);
+    std::copy_n(inverse_lengths.numbers<float>(n), n, found.inverse_lengths);
+    if (exclude) std::copy_n(exclude->numbers<int64_t>(n), n, found.exclude);
+    const Scored all{slots.numbers<int64_t>(n * m), similarities.numbers<float>(n * m), values.numbers<int64_t>(n * m),
+                     times.numbers<int64_t>(n * m), n, m};
+    compute([&] { rank_scored(all, inverse_temperature, found.neighbours()); });
+    return found;
+}
+
 nb::object recall_gradient_of(const Tensor &keys, const Tensor &changed, const Tensor &before, const Found &found,
                               const Optional &of_units, const Optional &of_similarities, const Optional &of_weights,
                               float inverse_temperature, int threads) {
@@ -228,6 +245,27 @@ std::pair<nb::object, nb::object> loss(const Book &book, nb::dict buffers, const
     });
     return {tensor_of(std::move(mean), {}),
             with_gradient ? tensor_of(std::move(gradient), {found.n, found.key_size}) : nb::none()};
+}
+
+// The products of vectors, (n, key_size) each, as a search computes them.
+nb::object dots(const Tensor &left, const Tensor &right, int64_t key_size) {
+    int64_t n;
+    const float *a = left.rows<float>(key_size, n), *b = right.numbers<float>(n * key_size);
+    std::vector<float> products(n);
+    for (int64_t i = 0; i < n; i++) products[i] = kernels::dot(a + i * key_size, b + i * key_size, static_cast<int>(key_size));
+    return tensor_of(std::move(products), {n});
+}
+
+// The newest slot of each value, (n,), that was not founded by its excluded source; -1 where there is none.
+nb::object newest(const Book &book, nb::dict buffers, const Tensor &values, const Optional &exclude) {
+    const Slots slots = slots_of(book, buffers);
+    int64_t n;
+    const int64_t *wanted = values.rows<int64_t>(1, n), *excluded = optional<int64_t>(exclude, n);
+    std::vector<int64_t> found(n);
+    compute([&] {
+        for (int64_t i = 0; i < n; i++) found[i] = book.newest(slots, wanted[i], excluded ? excluded[i] : -1);
+    });
+    return tensor_of(std::move(found), {n});
 }
 
 // ---- update ----
@@ -320,6 +358,18 @@ nb::object put_rows(Book &book, nb::dict buffers, Index *index, const Tensor &ch
     return keep ? tensor_of(std::move(before), {rows.n, slots.key_size}) : nb::none();
 }
 
+// See Book::offers. confirmed: (m,), ascending.
+nb::object offers(Book &book, nb::dict buffers, const Tensor &confirmed, int64_t count, double age_noise, const Tensor &seed) {
+    const Slots slots = slots_of(book, buffers);
+    int64_t m;
+    const int64_t *first = confirmed.rows<int64_t>(1, m);
+    const uint64_t drawn = *seed.numbers<uint64_t>(1);
+    std::vector<double> since =
+        compute([&] { return book.offers(slots, {first, first + m}, count, age_noise, drawn); });
+    const auto n = static_cast<int64_t>(since.size());
+    return tensor_of(std::move(since), {n});
+}
+
 nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor &chosen, bool keep, int threads) {
     const Slots slots = slots_of(book, buffers);
     int64_t n;
@@ -393,6 +443,7 @@ NB_MODULE(_native, module) {
         .def_prop_ro("similarities", of_k<&Found::similarities>)
         .def_prop_ro("values", of_k<&Found::values>)
         .def_prop_ro("weights", of_k<&Found::weights>)
+        .def_prop_ro("exclude", [](const Found &found) { return found.exclude ? field<&Found::exclude>(found, {found.n}) : nb::none(); })
         .def_prop_ro("query", [](const Found &found) { return field<&Found::units>(found, {found.n, found.key_size}); })
         .def_prop_ro("inverse_lengths", [](const Found &found) { return field<&Found::inverse_lengths>(found, {found.n}); });
     nb::class_<Book>(module, "Book")
@@ -431,6 +482,11 @@ NB_MODULE(_native, module) {
     module.def("recall_gradient", recall_gradient_of, "keys"_a, "changed"_a, "before"_a, "found"_a, "of_units"_a.none(),
                "of_similarities"_a.none(), "of_weights"_a.none(), "inverse_temperature"_a, "threads"_a);
     module.def("loss", loss, "book"_a, "buffers"_a, "found"_a, "target"_a, "mask"_a.none(), "margin"_a, "with_gradient"_a);
+    module.def("dots", dots);
+    module.def("newest", newest, "book"_a, "buffers"_a, "values"_a, "exclude"_a.none());
+    module.def("offers", offers);
+    module.def("merge", merge, "units"_a, "inverse_lengths"_a, "slots"_a, "similarities"_a, "values"_a, "times"_a,
+               "exclude"_a.none(), "key_size"_a, "k"_a, "inverse_temperature"_a);
     module.def("update", update, "book"_a, "buffers"_a, "index"_a.none(), "found"_a, "target"_a, "source"_a.none(),
                "mask"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("write", write_keys, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from rarecall.backend.native_backend import NativeBackend
@@ -35,6 +36,14 @@ def extension() -> ModuleType | None:
         )
         return None
     return native
+
+
+def draw(generator: torch.Generator | int | None) -> Tensor:
+    """Return the number that seeds an update's noise, () int64 on the CPU: drawn, or given as it is."""
+    if isinstance(generator, int):
+        return torch.tensor(generator)
+    device = "cpu" if generator is None else generator.device
+    return torch.empty((), dtype=torch.int64, device=device).random_(generator=generator).cpu()
 
 
 def choose(memory: Memory) -> Backend:

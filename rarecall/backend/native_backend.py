@@ -62,7 +62,12 @@ class NativeBackend:
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> Any:
         names = ("query", "inverse_lengths", "slots", "similarities", "values", "weights")
         ordered = (tensors[name].contiguous() for name in names)
-        return self.native.found_of(*ordered, exclude, self.memory.key_size, self.memory.k)
+        return self.native.found_of(*ordered, exclude, self.memory.key_size, tensors["slots"].shape[1])
+
+    def merge(self, query: Tensor, inverse_lengths: Tensor, scored: tuple[Tensor, ...], exclude: Tensor | None) -> Any:
+        tensors = (tensor.contiguous() for tensor in (query, inverse_lengths, *scored))
+        memory = self.memory
+        return self.native.merge(*tensors, exclude, memory.key_size, memory.k, memory.inverse_temperature)
 
     def recall_gradient(
         self, found: Any, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
@@ -75,22 +80,43 @@ class NativeBackend:
         memory = self.memory
         return self.native.loss(self.book, memory._buffers, found, target, mask, memory.margin, with_gradient)
 
+    def mean(self, losses: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        count = (losses >= 0).sum().clamp(min=1)
+        total = losses.clamp(min=0).double().cumsum(0)[-1:].sum()  # one after the other, as the extension adds them
+        return (total / count).float(), None if gradient is None else gradient * (1 / count.float())
+
+    def dots(self, query: Tensor, keys: Tensor) -> Tensor:
+        return self.native.dots(query.contiguous(), keys.contiguous(), self.memory.key_size)
+
+    def newest(self, values: Tensor, exclude: Tensor | None) -> Tensor:
+        return self.native.newest(self.book, self.memory._buffers, values, exclude)
+
     def update(
         self,
         found: Any,
         target: Tensor,
         source: Tensor | None,
         mask: Tensor | None,
-        generator: torch.Generator | None,
+        generator: torch.Generator | int | None,
         keep: bool,
     ) -> tuple[Tensor, Any]:
-        draw = self._drawn.random_ if generator is None else partial(self._drawn.random_, generator=generator)
+        draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
         return self._change(self.native.update, found, target, source, mask, self.memory.age_noise, draw, keep)
 
+    def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
+        memory = self.memory
+        return self.native.offers(self.book, memory._buffers, confirmed, count, memory.age_noise, backend.draw(seed))
+
     def write(
-        self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, keep: bool
+        self,
+        keys: Tensor,
+        values: Tensor,
+        sources: Tensor | None,
+        counts: Tensor | None,
+        generator: torch.Generator | int | None,
+        keep: bool,
     ) -> tuple[Tensor, Any]:
-        draw = self._drawn.random_
+        draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
         return self._change(self.native.write, keys, values, sources, counts, self.memory.age_noise, draw, keep)
 
     def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> tuple[Tensor, Any]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rarecall import backend
 from rarecall.checks import check_finite, check_room, refuse_candidates, refuse_edited_recall, refuse_out_of_step
 
 if TYPE_CHECKING:
@@ -89,11 +90,35 @@ class TorchBackend:
         similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill(gone, -torch.inf)
         similarities, order = similarities.sort(dim=1, descending=True, stable=True)
         slots, gone = slots.gather(1, order), gone.gather(1, order)
-        # A row without any neighbour would be nan in a softmax over -inf.
-        logits = (memory.inverse_temperature * similarities).masked_fill_(gone, torch.finfo(similarities.dtype).min)
-        weights = logits.softmax(-1).masked_fill(gone, 0.0)
         values = memory.values[slots.clamp(min=0)].masked_fill(gone, -1)
-        return TorchFound(units, inverse_lengths, slots, similarities, values, weights, exclude)
+        return TorchFound(units, inverse_lengths, slots, similarities, values, self._weights(similarities), exclude)
+
+    def _weights(self, similarities: Tensor) -> Tensor:
+        gone = similarities == -torch.inf
+        # A row without any neighbour would be nan in a softmax over -inf.
+        lowest = torch.finfo(similarities.dtype).min
+        logits = (self.memory.inverse_temperature * similarities).masked_fill_(gone, lowest)
+        return logits.softmax(-1).masked_fill(gone, 0.0)
+
+    def merge(
+        self, query: Tensor, inverse_lengths: Tensor, scored: tuple[Tensor, ...], exclude: Tensor | None
+    ) -> TorchFound:
+        """Return the k best of what several searches found for the same normalised queries.
+
+        Args:
+            scored: slots, similarities, values and times, (n, m); slot -1 and similarity -inf where there is none. Of
+                equally similar slots the newest comes first, of these the one in the later column.
+        """
+        *fields, times = (tensor.flip(1) for tensor in scored)
+        order = times.sort(dim=1, descending=True, stable=True).indices
+        order = order.gather(1, fields[1].gather(1, order).sort(dim=1, descending=True, stable=True).indices)
+        order = order[:, : self.memory.k]
+        pad = 0, self.memory.k - order.shape[1]
+        slots, similarities, values = (
+            functional.pad(field.gather(1, order), pad, value=empty)
+            for field, empty in zip(fields, (-1, -torch.inf, -1), strict=True)
+        )
+        return TorchFound(query, inverse_lengths, slots, similarities, values, self._weights(similarities), exclude)
 
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> TorchFound:
         """Return what was found from tensors named as its attributes."""
@@ -139,25 +164,35 @@ class TorchBackend:
         positive, negative = found.slots.gather(1, columns).unbind(1)
         has_right, has_wrong = right.any(1), wrong.any(1)
         if not has_right.all():
-            newest = self._newest(target, found.exclude)
+            newest = self.newest(target, found.exclude)
             positive = torch.where(has_right, positive, newest)
-            elsewhere = (memory.keys[newest.clamp(min=0)] * found.query).sum(1)
+            elsewhere = self.dots(found.query, memory.keys[newest.clamp(min=0)])
             to_positive = torch.where(has_right, to_positive, elsewhere)
             has_right |= newest >= 0
         taking_part = has_right & has_wrong if mask is None else has_right & has_wrong & mask
-        count = taking_part.sum().clamp(min=1)
-        losses = (to_negative - to_positive + memory.margin).relu().where(taking_part, 0.0)
+        losses = (to_negative - to_positive + memory.margin).relu().where(taking_part, -1.0)
         if not with_gradient:
-            return losses.sum() / count, None
+            return self.mean(losses, None)
         both = torch.stack([positive, negative]).where(losses > 0, 0)
         if both.numel() and not 0 <= int(both.min()) <= int(both.max()) < memory.capacity:
             refuse_edited_recall()
         difference = (memory.keys[both[1]] - memory.keys[both[0]]) * (losses > 0)[:, None]
-        return losses.sum() / count, _before_normalising(difference, found) / count
+        return self.mean(losses, _before_normalising(difference, found))
 
-    def _newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
-        """(n,) int64: the newest slot with each target's value (not founded by its excluded source), -1 where none."""
+    def mean(self, losses: Tensor, gradient: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the mean of losses, (n,), without those that are -1; and its gradient from that of their sum."""
+        count = (losses >= 0).sum().clamp(min=1)
+        return losses.clamp(min=0).sum() / count, None if gradient is None else gradient / count
+
+    def dots(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the products of n normalised queries with one key each, (n,), rounded as in `recall`."""
+        return (keys * query).sum(1)
+
+    def newest(self, target: Tensor, exclude: Tensor | None) -> Tensor:
+        """Return the newest slot with each target's value (not founded by its excluded source), -1 where none; (n,)."""
         memory = self.memory
+        if not len(target):
+            return target
         held = memory.values[: self.used]
         wanted, which = target.unique(return_inverse=True)
         place = torch.searchsorted(wanted, held).clamp_(max=len(wanted) - 1)
@@ -186,7 +221,7 @@ class TorchBackend:
         target: Tensor,
         source: Tensor | None,
         mask: Tensor | None,
-        generator: torch.Generator | None,
+        generator: torch.Generator | int | None,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Confirm and write; return the slots touched, ascending, and their old keys where these are to be kept."""
@@ -212,19 +247,25 @@ class TorchBackend:
 
     @torch.no_grad()
     def write(
-        self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, keep: bool
+        self,
+        keys: Tensor,
+        values: Tensor,
+        sources: Tensor | None,
+        counts: Tensor | None,
+        generator: torch.Generator | int | None,
+        keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Write each key to a slot of its own; returns the same."""
         none, units = values.new_empty(0), normalise(keys)[0]
         confirmed = none, units.new_empty((0, self.memory.key_size)), none
-        return self._change(units, confirmed, (units, values, sources, counts), None, keep)
+        return self._change(units, confirmed, (units, values, sources, counts), generator, keep)
 
     def _change(
         self,
         query: Tensor,
         of_confirmed: tuple[Tensor, Tensor, Tensor],
         new: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
-        generator: torch.Generator | None,
+        generator: torch.Generator | int | None,
         keep: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Confirm slots, with their new keys and the examples added, and write keys, values, sources and counts."""
@@ -267,7 +308,7 @@ class TorchBackend:
             refuse_out_of_step()
         return self.memory
 
-    def _choose(self, confirmed: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    def _choose(self, confirmed: Tensor, count: int, generator: torch.Generator | int | None) -> Tensor:
         """(count,) int64: the slots to write: empty ones, the lowest first, then those of the largest age + r.
 
         A confirmed slot is taken only where there is no other left.
@@ -279,21 +320,33 @@ class TorchBackend:
         left = count - len(empty)
         if left == 0:
             return empty
-        device = "cpu" if generator is None else generator.device
-        seed = int(torch.empty((), dtype=torch.int64, device=device).random_(generator=generator))
+        oldest = self._oldest(confirmed, left, int(backend.draw(generator)))[0]
+        return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
+
+    def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
+        """Return what the slots that would be written over have, if `count` were to be: (at most count,) float64.
+
+        Their time less their noise, the least first. Of several memories that are one, the least of all are written
+        over; the seed tells a memory's slots from the same ones of another.
+        """
+        return self._oldest(confirmed, count, seed)[1]
+
+    def _oldest(self, confirmed: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Up to `count` slots that are not confirmed, of the largest age + r, and their time less r."""
+        memory = self.memory
         free = memory.values >= 0
         free[confirmed] = False
         slots = free.nonzero().squeeze(1)
         times = memory.times[slots]
-        if len(slots) > left:
+        if len(slots) > count:
             # Noise below `age_noise` can lift a slot past the last of the oldest only if it was touched less than
             # `age_noise` updates after it.
-            last = times.kthvalue(left).values
+            last = times.kthvalue(count).values
             near = times < last + max(math.ceil(memory.age_noise), 1)
             slots, times = slots[near], times[near]
         since = times.double() - memory.age_noise * uniform(seed, slots)
-        oldest = slots[since.sort(stable=True).indices[:left]]
-        return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
+        since, order = since.sort(stable=True)
+        return slots[order[:count]], since[:count]
 
     @torch.no_grad()
     def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> tuple[Tensor, Tensor | None]:

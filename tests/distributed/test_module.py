@@ -1,0 +1,120 @@
+"""A distributed memory as a module: its settings, copies, searches and meshes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from rarecall import Memory, Search
+from rarecall.distributed import replicate, shard
+from tests.helpers import SEARCHES, assert_same, ids, snapshot, train, unit, using
+from tests.ranks import made
+
+
+def search_on_ranks(rank: int, mesh: DeviceMesh, search: str) -> float:
+    with using("native"):
+        memory = shard(Memory(16, 600, k=8, search=search), mesh)
+        torch.manual_seed(rank)
+        keys = unit(200, 16)
+        memory.update(memory(keys), torch.arange(200) + 1000 * rank)
+        assert type(memory.search).__name__.lower().startswith(search)
+        return (memory(keys).value == torch.arange(200) + 1000 * rank).float().mean().item()
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_each_rank_searches_its_slots_in_its_way(search) -> None:
+    assert min(made(3)(search_on_ranks, search)) > 0.95
+
+
+class Second(Search):
+    """Always finds slot 1."""
+
+    def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
+        return torch.ones((len(query), 1), dtype=torch.int64)
+
+
+def own_search(rank: int, mesh: DeviceMesh) -> list[int]:
+    memory = shard(Memory(4, 4, k=2, search=Second()), mesh)  # of each rank
+    memory.write(torch.eye(4) if rank == 0 else torch.empty(0, 4), torch.arange(4 if rank == 0 else 0))
+    return memory(torch.tensor([[0.0, 2.0, 0.0, 1.0]])).slots[0].tolist()
+
+
+def test_ranks_search_by_a_search_of_ones_own() -> None:
+    assert made(2)(own_search) == [[1, 3], [1, 3]]
+
+
+def copied(rank: int, mesh: DeviceMesh, layout: str) -> None:
+    network = nn.ModuleDict({"memory": {"shard": shard, "replicate": replicate}[layout](Memory(8, 30, k=3), mesh)})
+    memory: Any = network["memory"]
+    assert [*network.parameters(), *network.buffers()] == []
+    train(memory, 10, seed=0)
+    other: Any = copy.deepcopy(network)["memory"]
+    assert_same(snapshot(memory.gathered()), snapshot(other.gathered()))
+    before = snapshot(memory.gathered())
+    train(other, 10, seed=1)
+    assert_same(before, snapshot(memory.gathered()))
+    assert "filled=30 (100%)" in repr(memory)
+    network.half()
+    assert memory.keys.dtype == torch.float32
+    memory.k = 2
+    assert memory(unit(3, 8)).slots.shape == (3, 2)
+    memory.reset()
+    assert len(memory) == int(memory.now) == 0
+    memory.merge(other)
+    assert len(memory) == len(other) == 30
+    with pytest.raises(ValueError, match="Cannot move"):
+        network.to("meta")
+
+
+@pytest.mark.parametrize("layout", ["shard", "replicate"])
+def test_it_is_copied_moved_and_merged(layout) -> None:
+    made(2)(copied, layout)
+
+
+def from_nothing(rank: int, mesh: DeviceMesh) -> tuple[int, ...]:
+    with torch.device("meta"):
+        memory = Memory(8, 100, k=3)
+    spread = shard(memory, mesh)
+    train(spread, 20, seed=0)
+    one = Memory(8, 100, k=3)
+    for _ in range(2):
+        one(unit(1, 8))
+    assert isinstance(spread.keys, DTensor)
+    assert spread.keys.shape == (100, 8)
+    return tuple(spread.keys.to_local().shape)
+
+
+def test_a_memory_that_was_never_in_one_place() -> None:
+    assert made(3)(from_nothing) == [(34, 8), (34, 8), (32, 8)]
+
+
+def taught_before(rank: int, mesh: DeviceMesh) -> None:
+    one = Memory(8, 30, k=3)
+    train(one, 10, seed=0)
+    for layout in (shard, replicate):
+        many = layout(one, mesh)
+        assert_same(snapshot(one), snapshot(many.gathered()))
+        assert len(many) == len(one)
+        query = unit(4, 8)
+        assert torch.equal(one(query).weights, many(query).weights)
+
+
+def test_a_memory_that_was_taught_before() -> None:
+    made(3)(taught_before)
+
+
+def two_teams(rank: int, mesh: DeviceMesh) -> list[int]:
+    square = DeviceMesh("cpu", mesh.mesh.view(2, 2), mesh_dim_names=("outer", "inner"))
+    memory = shard(Memory(4, 10, k=1), square["inner"])
+    memory.write(unit(1, 4), ids(rank))
+    return memory.slots().values.tolist()
+
+
+def test_a_dimension_of_a_larger_mesh() -> None:
+    assert made(4)(two_teams) == [[0, 1], [0, 1], [2, 3], [2, 3]]
