@@ -13,12 +13,14 @@ from rarecall.classifier import Explanation, MemoryClassifier, Prediction
 from rarecall.kept import Answer, Evidence, KeptClassifier, open
 from rarecall.layers import RecallEmbedding, Trust
 from rarecall.memory import Memory
+from rarecall.reading import Blend, Nearest, Reading, Vote
 from rarecall.recall import Recall
 from rarecall.search import AutoSearch, ExactSearch, LSHSearch, Search
 
 __all__ = [
     "Answer",
     "AutoSearch",
+    "Blend",
     "Evidence",
     "ExactSearch",
     "Explanation",
@@ -26,11 +28,14 @@ __all__ = [
     "LSHSearch",
     "Memory",
     "MemoryClassifier",
+    "Nearest",
     "Prediction",
+    "Reading",
     "Recall",
     "RecallEmbedding",
     "Search",
     "Trust",
+    "Vote",
     "open",
 ]
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rarecall import reading
 from rarecall.memory import Memory
+from rarecall.reading import Reader, Reading
 from rarecall.recall import Recall
 
 
@@ -21,13 +24,17 @@ class Prediction:
 
     Attributes:
         label: (n,) int64, -1 where the classifier does not know.
-        confidence: (n,) the weight of the nearest neighbour.
-        similarity: (n,) its cosine similarity, -inf where there was none.
+        confidence: (n,) the probability of the best label, given that it is one of those taught.
+        similarity: (n,) the cosine similarity of the nearest neighbour, -inf where there was none.
+        known_prob: (n,) the probability that the label was taught at all.
+        reading: the probabilities of other labels, without thresholds.
     """
 
     label: Tensor
     confidence: Tensor
     similarity: Tensor
+    known_prob: Tensor
+    reading: Reading
 
     @property
     def known(self) -> Tensor:
@@ -74,14 +81,20 @@ class Explanation:
 class MemoryClassifier(nn.Module):
     """A trained embedder and a memory: a classifier that learns a class from one example, without training.
 
-    Two thresholds say when it does not know. A low *confidence* means that different neighbours are equally near; a
-    low *similarity* means that even the nearest is far away. A memory of one slot is always confident, so it takes the
-    similarity to notice a class that it was never shown.
+    Each example gets a slot of its own while there are empty ones, so it makes no difference whether examples are
+    taught one by one or all at once; a full memory makes room by its own rules (`Memory.update`).
+
+    Three thresholds say when it does not know; without any, it always answers. `min_known` needs no tuning: 0.5 is
+    where a class that was never taught becomes the likelier explanation. A low *confidence* means that different labels
+    are equally likely; a low *similarity* means that even the nearest example is far away.
 
     Args:
         embedder: maps x to (n, key_size).
         memory: of that key_size.
-        min_confidence: below it the answer is "I don't know".
+        reader: how neighbours become an answer: "blend", "vote", "nearest" or a `rarecall.reading.Reader`. It is fitted to
+            what was taught at the first question, and again whenever that has grown or shrunk by a quarter.
+        min_known: of `known_prob`; below it the answer is "I don't know".
+        min_confidence: likewise.
         min_similarity: likewise.
 
     Example:
@@ -92,15 +105,23 @@ class MemoryClassifier(nn.Module):
     """
 
     def __init__(
-        self, embedder: nn.Module, memory: Memory, *, min_confidence: float = 0.0, min_similarity: float = -1.0
+        self,
+        embedder: nn.Module,
+        memory: Memory,
+        *,
+        reader: str | Reader = "blend",
+        min_known: float = 0.0,
+        min_confidence: float = 0.0,
+        min_similarity: float = -1.0,
     ) -> None:
         super().__init__()
-        if not 0.0 <= min_confidence <= 1.0:
-            raise ValueError(f"MemoryClassifier got min_confidence={min_confidence}; expected 0 to 1.")
+        for name, threshold in (("min_known", min_known), ("min_confidence", min_confidence)):
+            if not 0.0 <= threshold <= 1.0:
+                raise ValueError(f"MemoryClassifier got {name}={threshold}; expected 0 to 1.")
         if not -1.0 <= min_similarity <= 1.0:
             raise ValueError(f"MemoryClassifier got min_similarity={min_similarity}; expected -1 to 1, a cosine.")
-        self.embedder, self.memory = embedder, memory
-        self.min_confidence, self.min_similarity = min_confidence, min_similarity
+        self.embedder, self.memory, self.reader = embedder, memory, reading.make(reader)
+        self.min_known, self.min_confidence, self.min_similarity = min_known, min_confidence, min_similarity
         self._modes_lock, self._teaching = Lock(), Lock()
         self._answers, self._modes = 0, dict[nn.Module, bool]()
 
@@ -113,17 +134,26 @@ class MemoryClassifier(nn.Module):
         """Remember n examples; label, source: (n,) int64, or one number for all. One thread at a time teaches."""
         with self._answering():
             query = self.embedder(x)
+            label, source = (self._for_each(ids, query.shape[:-1]) for ids in (label, source))
             with self._teaching:  # nothing else may change the memory between recall and update
-                recall = self.memory(query)
-                self.memory.update(recall, self._for_each(label, recall), self._for_each(source, recall))
+                memory = self.memory
+                if label.numel() <= memory.capacity - len(memory):
+                    rows = query.reshape(-1, memory.key_size)
+                    memory.write(rows, label.reshape(-1), None if source is None else source.reshape(-1))
+                else:
+                    memory.update(memory(query), label, source)
 
     def predict(self, x: Any) -> Prediction:
         """Return the labels of n questions, with -1 for "I don't know". Threads may ask at once."""
         with self._answering():
+            with self._teaching:
+                self.reader.refit(self.memory)
             recall = self(x)
-        similarity = recall.similarities[..., 0]
-        known = (recall.confidence >= self.min_confidence) & (similarity >= self.min_similarity)
-        return Prediction(recall.value.where(known, -1), recall.confidence, similarity)
+            read = self.reader(self.memory, recall)
+        similarity, confidence = recall.similarities[..., 0], read.probabilities[..., 0]
+        sure = (read.known >= self.min_known) & (confidence >= self.min_confidence)
+        label = read.values[..., 0].where(sure & (similarity >= self.min_similarity), -1)
+        return Prediction(label, confidence, similarity, read.known, read)
 
     def explain(self, x: Any, neighbours: int = 5) -> Explanation:
         """Return the nearest neighbours of n questions: which examples the answer came from."""
@@ -166,6 +196,14 @@ class MemoryClassifier(nn.Module):
                     for module, mode in self._modes.items():
                         module.training = mode
 
+    def get_extra_state(self) -> Tensor:
+        """Return the reader for `state_dict`, as bytes, which any file of tensors can hold."""
+        return torch.frombuffer(bytearray(json.dumps(self.reader.settings()).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the reader from a `state_dict`."""
+        self.reader = reading.from_settings(json.loads(bytes(state.cpu().numpy())))
+
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_modes_lock": None, "_teaching": None, "_answers": 0, "_modes": {}}
 
@@ -173,6 +211,5 @@ class MemoryClassifier(nn.Module):
         super().__setstate__(state)
         self._modes_lock, self._teaching = Lock(), Lock()
 
-    @staticmethod
-    def _for_each(ids: Any, recall: Recall) -> Any:
-        return torch.full_like(recall.value, ids) if isinstance(ids, int) else ids
+    def _for_each(self, ids: Any, shape: torch.Size) -> Any:
+        return torch.full(shape, ids, device=self.memory.values.device) if isinstance(ids, int) else ids

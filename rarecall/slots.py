@@ -13,6 +13,7 @@ from rarecall import backend
 from rarecall.backend.native_backend import NativeBackend
 from rarecall.backend.torch_backend import stamp
 from rarecall.checks import OutOfStep, check_slots, refuse_edited_recall
+from rarecall.class_means import ClassMeans
 from rarecall.gradient import History
 from rarecall.locking import ReadWriteLock
 from rarecall.recall import Recall
@@ -138,7 +139,7 @@ class SlotBuffers(nn.Module):
         # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
         state.version += 1
         try:
-            touched, before = change(*args, bool(state.histories))
+            touched, before = change(*args, bool(state.histories) or state.means is not None)
         except Exception:
             state.version -= 1  # it was refused, and nothing has changed
             raise
@@ -148,6 +149,30 @@ class SlotBuffers(nn.Module):
             with torch.no_grad(), torch.autocast(self.keys.device.type, enabled=False):
                 search.changed(self, touched)
         search.__dict__["followed"] = state.version
+        if state.means is not None and state.means.version == state.version - 1:
+            with torch.no_grad():
+                state.means.follow(self, touched, before, state.version)
+
+    def class_means(self, values: Tensor) -> Tensor:
+        """Return the mean of the keys of each value, (n, key_size), each key as often as its slot has examples.
+
+        They are kept up from the first time that they are asked for: a change costs what it touches, and they are
+        exactly those of the slots at any time.
+
+        Args:
+            values: (n,) int64; a value that no slot has gets zeros.
+        """
+        while True:
+            version = self.version
+            with self.lock.shared():
+                means = self._state.means
+                if means is not None and means.version == version == self._state.version:
+                    return means.of(values)
+            self.lock.exclusive(self._make_means)
+
+    def _make_means(self) -> None:
+        with torch.no_grad():
+            self._state.means = ClassMeans(self, self.version)
 
     def begin_history(self, found: Any) -> History:
         """Follow the keys of what was found from now on, for a gradient that is to come."""
@@ -259,7 +284,7 @@ class SlotBuffers(nn.Module):
 class _State:
     """What follows from the buffers, and what tells whether it still does."""
 
-    __slots__ = ("backend", "fits", "histories", "version")
+    __slots__ = ("backend", "fits", "histories", "means", "version")
 
     def __init__(self) -> None:
         self.version = 0
@@ -267,3 +292,4 @@ class _State:
         self.fits: tuple[Any, ...] | None = None
         self.backend: Any = None
         self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
+        self.means: ClassMeans | None = None  # once they were asked for

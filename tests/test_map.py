@@ -10,7 +10,7 @@ import rarecall
 
 PACKAGE = Path(rarecall.__file__).parent
 ROOT = Path(__file__).parent.parent
-OUTER = ("models", "demo", "cli")
+OUTER = ("models", "demo", "cli", "integrations")
 
 
 def imports(file: Path) -> set[str]:

@@ -1,0 +1,250 @@
+"""Readers: from a recall to probabilities over values.
+
+The paper answers with the nearest neighbour. On embeddings that people use, no fixed reading is best: class means win
+where a class has few examples, neighbours where it has many. `Blend` weighs both by what it would have got right.
+
+>>> import torch
+>>> from rarecall import Memory
+>>> memory = Memory(key_size=2, capacity=10)
+>>> memory.write(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), torch.tensor([7, 7, 8]))
+>>> reading = Vote()(memory, memory(torch.tensor([[1.0, 0.2]])))
+>>> reading.values
+tensor([[7, 8]])
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rarecall import leave_out
+from rarecall.leave_out import Questions
+from rarecall.memory import Memory
+from rarecall.recall import Recall
+
+# Questions read at once: the classes of all their neighbours become columns of one table.
+ROWS = 64
+# A question this similar to a taught example is that example, and is answered by what was taught, with these log-odds.
+SAME, SAME_ODDS = 1 - 1e-4, 5.0
+# A reader is fitted again when the memory has this many times as many filled slots as then, or as few.
+GROWN = 1.25
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What n questions are answered, best first.
+
+    Attributes:
+        values: (..., m) int64; -1 beyond the last.
+        probabilities: (..., m), of each value given that it is among those that were taught; 0 beyond the last. They
+            sum to 1 over all values of the neighbours, of which the m best are here.
+        known: (...,), the probability that the question is of a value that was taught at all.
+    """
+
+    values: Tensor
+    probabilities: Tensor
+    known: Tensor
+
+
+class Reader:
+    """Reads recalls. A subclass says what a class is worth.
+
+    Where there is little to go by:
+
+    - an empty memory answers -1 with probability 0, known 0;
+    - where nothing can be left out, since no class has two examples or all are of one class, `fit` returns the reader to
+      what it was made as;
+    - a value whose last slot was forgotten after the recall was made is no answer;
+    - a question that equals a taught example, by a cosine of 0.9999, is answered by what was taught;
+    - of equally probable values the nearest neighbour's comes first, and of equally near neighbours the newest.
+
+    Args:
+        answers: most values in a reading.
+    """
+
+    name: ClassVar[str]
+    pool: ClassVar[Callable[[Tensor, Tensor, int], Tensor]] = staticmethod(leave_out.votes_of)
+
+    def __init__(self, *, answers: int = 32) -> None:
+        if answers < 1:
+            raise ValueError(f"{type(self).__name__} got answers={answers}; expected 1 or greater.")
+        self.answers = answers
+        self.fitted = 0  # filled slots then
+        self._reset()
+
+    def __call__(self, memory: Memory, recall: Recall) -> Reading:
+        """Read the recall of (..., key_size) queries. Any number of threads may do so at once."""
+        outer = recall.shape[:-1]
+        fields = recall.query, recall.values, recall.similarities
+        if not outer.numel():
+            return Reading(recall.values[..., :1], recall.weights[..., :1].detach(), recall.confidence.detach())
+        rows = zip(*(field.detach().reshape(-1, field.shape[-1]).split(ROWS) for field in fields), strict=True)
+        with torch.no_grad():
+            read = [self._read(memory, *each) for each in rows]
+        most = max(values.shape[1] for values, _, _ in read)
+        values = torch.cat([functional.pad(each, (0, most - each.shape[1]), value=-1) for each, _, _ in read])
+        probabilities = torch.cat([functional.pad(each, (0, most - each.shape[1])) for _, each, _ in read])
+        known = torch.cat([each for _, _, each in read])
+        width = max(int((values >= 0).any(0).sum()), 1)
+        values, probabilities = values[:, :width], probabilities[:, :width]
+        return Reading(values.reshape(*outer, width), probabilities.reshape(*outer, width), known.view(outer))
+
+    def fit(self, memory: Memory) -> None:
+        """Fit to what the memory holds, by leaving it out; no other data is needed. Do not change it meanwhile."""
+        self.fitted = len(memory)
+        self._reset()
+        with torch.no_grad():
+            questions = leave_out.ask(memory, self.pool)
+            if questions is not None:
+                self._fit(questions)
+
+    def refit(self, memory: Memory) -> bool:
+        """Fit again where the memory has grown or shrunk by a quarter since; return whether it had."""
+        filled = len(memory)
+        stale = filled != self.fitted and not self.fitted / GROWN < filled < self.fitted * GROWN
+        if stale:
+            self.fit(memory)
+        return stale
+
+    def settings(self) -> dict[str, Any]:
+        """Return all of the reader, as JSON has it; `from_settings` makes it again."""
+        return {"name": self.name, "answers": self.answers, "fitted": self.fitted, "known": list(self.known)}
+
+    def restore(self, settings: Mapping[str, Any]) -> None:
+        """Become the reader of these settings."""
+        if settings["name"] != self.name:
+            raise ValueError(f"These are settings of the reader {settings['name']!r}; this one is {self.name!r}.")
+        self.answers, self.fitted = int(settings["answers"]), int(settings["fitted"])
+        slope, offset = settings["known"]
+        self.known = float(slope), float(offset)
+
+    # ---- what a subclass says ----
+
+    def _reset(self) -> None:
+        """Become what it was made as."""
+        self.known = _cautious(leave_out.INVERSE_TEMPERATURE)  # slope and offset of the log-odds, by the best score
+
+    def _fit(self, questions: Questions) -> None:
+        self.known = leave_out.fit_known(questions.right, leave_out.INVERSE_TEMPERATURE * questions.votes)
+
+    def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
+        """Return log-odds of c classes, (n, c); -inf for those that are no answer.
+
+        Args:
+            memory: for its class means.
+            query: (n, key_size), of length 1.
+            classes: (c,) int64, their values.
+            similarities: (n, k), of the neighbours; -inf where there are fewer.
+            columns: (n, k) int64, the class of each: an index of `classes`.
+        """
+        return leave_out.INVERSE_TEMPERATURE * self.pool(similarities, columns, len(classes))
+
+    def _read(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor) -> tuple[Tensor, ...]:
+        """Return the values and probabilities, (n, m), and known, (n,)."""
+        classes, columns = values.unique(return_inverse=True)
+        scores = self._score(memory, query, classes, similarities, columns)
+        best = scores.amax(1, keepdim=True)
+        slope, offset = self.known
+        known = (slope * best + offset).sigmoid_().masked_fill_((best == -torch.inf), 0.0).squeeze(1)
+        nearest, own = columns[:, :1], scores.gather(1, columns[:, :1])
+        same = (similarities[:, :1] >= SAME) & (own > -torch.inf)
+        scores.scatter_(1, nearest, torch.where(same, best + SAME_ODDS, own))
+        log_probs = scores - scores.logsumexp(1, keepdim=True)
+        order = scores.scatter_add_(1, nearest, 1e-5 * (own == best)).topk(min(self.answers, len(classes)), 1).indices
+        gone = scores.gather(1, order) == -torch.inf
+        probabilities = log_probs.gather(1, order).exp_().masked_fill_(gone, 0.0)
+        return classes[order].masked_fill_(gone, -1), probabilities, known
+
+
+class Nearest(Reader):
+    """The paper's: a class is worth its nearest neighbour."""
+
+    name = "nearest"
+    pool = staticmethod(leave_out.nearest_of)
+
+
+class Vote(Reader):
+    """A class is worth the softmax weights of its neighbours together."""
+
+    name = "vote"
+
+
+class Blend(Reader):
+    """Neighbours' votes and class means, weighed by what would have answered the taught examples.
+
+    The log-odds of a class are `a votes + (b q + q P) . m`, with m its mean made of length 1. `fit` leaves out each
+    example, with the part of its class that was taught next to it, and minimises the log loss: first by the two
+    weights, then by the metric P, (key_size, key_size), which turns queries to where classes differ (as in nearest class
+    mean metric learning, Mensink et al. 2013). P acts on means as they are at any time, so a class that was taught
+    after the fit profits as well.
+
+    Attributes:
+        weights: a and b.
+        metric: P, or None where there was nothing to fit it by.
+    """
+
+    name = "blend"
+
+    def _reset(self) -> None:
+        self.weights: tuple[float, float] = leave_out.WEIGHTS
+        self.metric: Tensor | None = None
+        self.known = _cautious(sum(self.weights))
+
+    def _fit(self, questions: Questions) -> None:
+        (votes, means, of_metric), metric, self.known = leave_out.fit_blend(questions)
+        self.weights, self.metric = (votes, means), of_metric * metric
+
+    def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
+        votes = self.pool(similarities, columns, len(classes))
+        means = memory.class_means(classes)
+        turned = self.weights[1] * query
+        if self.metric is not None:
+            turned = torch.addmm(turned, query, self.metric.to(query))
+        scores = torch.addmm(votes, turned, functional.normalize(means).T, beta=self.weights[0])
+        return scores.masked_fill_((votes == -torch.inf) | ~means.any(1), -torch.inf)
+
+    def settings(self) -> dict[str, Any]:
+        metric = None
+        if self.metric is not None:
+            metric = base64.b64encode(self.metric.cpu().numpy().astype("<f4").tobytes()).decode()
+        return super().settings() | {"weights": list(self.weights), "metric": metric}
+
+    def restore(self, settings: Mapping[str, Any]) -> None:
+        super().restore(settings)
+        votes, means = settings["weights"]
+        self.weights, self.metric = (float(votes), float(means)), None
+        if settings["metric"] is not None:
+            numbers = np.frombuffer(base64.b64decode(settings["metric"]), "<f4").copy()
+            self.metric = torch.from_numpy(numbers).view(math.isqrt(len(numbers)), -1)
+
+
+READERS: dict[str, type[Reader]] = {reader.name: reader for reader in (Nearest, Vote, Blend)}
+
+
+def make(reader: str | Reader) -> Reader:
+    """Return a reader by its name, or the reader itself."""
+    if isinstance(reader, Reader):
+        return reader
+    if reader not in READERS:
+        raise ValueError(f"No reader is called {reader!r}; expected one of {', '.join(READERS)}, or a Reader.")
+    return READERS[reader]()
+
+
+def from_settings(settings: Mapping[str, Any]) -> Reader:
+    """Return the reader that `settings` described."""
+    reader = make(settings["name"])
+    reader.restore(settings)
+    return reader
+
+
+def _cautious(most: float) -> tuple[float, float]:
+    """Slope and offset of the log-odds of being known before a fit: 0.01 at a score of 0, 0.99 at the most."""
+    return 9.2 / most, -4.6
