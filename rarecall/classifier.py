@@ -91,8 +91,8 @@ class MemoryClassifier(nn.Module):
     Args:
         embedder: maps x to (n, key_size).
         memory: of that key_size.
-        reader: how neighbours become an answer: "blend", "vote", "nearest" or a `rarecall.reading.Reader`. It is fitted to
-            what was taught at the first question, and again whenever that has grown or shrunk by a quarter.
+        reader: how neighbours become an answer: "blend", "vote", "nearest" or a `rarecall.reading.Reader`. It is fitted
+            to what was taught at the first question, and again whenever that has grown or shrunk by a quarter.
         min_known: of `known_prob`; below it the answer is "I don't know".
         min_confidence: likewise.
         min_similarity: likewise.
@@ -134,14 +134,14 @@ class MemoryClassifier(nn.Module):
         """Remember n examples; label, source: (n,) int64, or one number for all. One thread at a time teaches."""
         with self._answering():
             query = self.embedder(x)
-            label, source = (self._for_each(ids, query.shape[:-1]) for ids in (label, source))
+            labels, sources = (self._for_each(ids, query.shape[:-1]) for ids in (label, source))
             with self._teaching:  # nothing else may change the memory between recall and update
                 memory = self.memory
-                if label.numel() <= memory.capacity - len(memory):
+                if labels.numel() <= memory.capacity - len(memory):
                     rows = query.reshape(-1, memory.key_size)
-                    memory.write(rows, label.reshape(-1), None if source is None else source.reshape(-1))
+                    memory.write(rows, labels.reshape(-1), None if sources is None else sources.reshape(-1))
                 else:
-                    memory.update(memory(query), label, source)
+                    memory.update(memory(query), labels, sources)
 
     def predict(self, x: Any) -> Prediction:
         """Return the labels of n questions, with -1 for "I don't know". Threads may ask at once."""

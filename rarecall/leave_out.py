@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,22 +16,24 @@ from torch.nn import functional
 from rarecall.memory import Memory
 
 INVERSE_TEMPERATURE = 40.0  # of votes, as in the paper
-# Each class is cut into this many blocks, in the order of teaching, and an example is left out with its block: photos of
-# one shelf or sentences of one author are more alike than a new question will be, and would favour the neighbours.
+# Each class is cut into this many blocks, in the order of teaching, and an example is left out with its block: photos
+# of one shelf or sentences of one author are more alike than a new question will be, and would favour the neighbours.
 BLOCKS = 5
 QUESTIONS = 2**14  # most questions asked
 TABLE = 2**23  # most numbers in a table of questions by classes
 BATCH = 512  # questions asked, or learned from, at once
 ABSENT = 30.0  # log-odds by which a class without a neighbour is behind the best one with
-# The weights of votes, means and metric: where the first two start, the standard deviations of the priors, and the most of
-# each. Votes are the surer of themselves the more alike the taught examples are to each other; their limit keeps that in
-# check.
+# The weights of votes, means and metric: where the first two start, standard deviations of the priors, and the most of
+# each. Votes are the surer the more alike the taught examples are to each other; their limit keeps that in check.
 WEIGHTS, SPREADS, LIMITS = (10.0, 13.0), (10.0, 10.0, 0.5), (25.0, 100.0, 1.0)
 WEIGHT_QUESTIONS, SWEEPS = 2048, 8
 CROSS_FITTED = 1024  # up to so many questions the metric's weight is fitted by all blocks in turn
 # The metric is learned by Adam in the directions in which keys vary most; its prior has this variance a number.
 DIRECTIONS, STEPS, LEARNING_RATE, METRIC_VARIANCE = 256, 100, 0.15, 100.0
 UNKNOWN_SHARE = 0.1  # share of questions of a class that was never taught
+
+# Makes one number of the similarities (n, k) of neighbours whose classes are columns (n, k): (n, number of columns).
+Pool: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,7 @@ class Questions:
         return list(zip(*(table.split(self.blocks) for table in tables), strict=True))
 
 
-def ask(memory: Memory, pool: Callable[[Tensor, Tensor, int], Tensor]) -> Questions | None:
+def ask(memory: Memory, pool: Pool) -> Questions | None:
     """Ask a memory for what it was taught.
 
     Args:
@@ -106,7 +109,7 @@ def ask(memory: Memory, pool: Callable[[Tensor, Tensor, int], Tensor]) -> Questi
 
 
 def nearest_of(similarities: Tensor, columns: Tensor, count: int) -> Tensor:
-    """Return the largest of the similarities (n, k) in each of `count` columns, (n, count); -inf where there is none."""
+    """Return the largest of the similarities in each of `count` columns, (n, count); -inf where there is none."""
     none = similarities.new_full((len(similarities), count), -torch.inf)
     return none.scatter_reduce_(1, columns, similarities, "amax")
 
@@ -170,7 +173,9 @@ def fit_metric(questions: Questions, basis: Tensor, weights: tuple[float, ...], 
         skip: a block that takes no part, nor in the means.
     """
     parts = []
-    for block, (query, right, votes) in enumerate(questions.by_block(questions.query, questions.right, questions.votes)):
+    for block, (query, right, votes) in enumerate(
+        questions.by_block(questions.query, questions.right, questions.votes)
+    ):
         if block != skip and len(query):
             means = questions.directions(block, skip)
             parts.append((query @ basis, right, _weighted(weights, (votes, query @ means.T)), means @ basis))
@@ -219,7 +224,7 @@ def fit_known(right: Tensor, scores: Tensor) -> tuple[float, float]:
 
 
 def _blocks(column: Tensor, ages: Tensor, classes: int) -> Tensor:
-    """(n,) int64, from 0 to BLOCKS - 1: the block of each slot in its class, by age, of equally old ones by their order."""
+    """(n,) int64, from 0 to BLOCKS - 1: the block of each slot in its class, the oldest first."""
     order = ages.sort(descending=True, stable=True).indices
     order = order[column[order].sort(stable=True).indices]
     sizes = column.bincount(minlength=classes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rarecall import leave_out
-from rarecall.leave_out import Questions
+from rarecall.leave_out import Pool, Questions
 from rarecall.memory import Memory
 from rarecall.recall import Recall
 
@@ -60,8 +60,8 @@ class Reader:
     Where there is little to go by:
 
     - an empty memory answers -1 with probability 0, known 0;
-    - where nothing can be left out, since no class has two examples or all are of one class, `fit` returns the reader to
-      what it was made as;
+    - where nothing can be left out, since no class has two examples or all are of one class, `fit` makes the reader
+      what it was at first;
     - a value whose last slot was forgotten after the recall was made is no answer;
     - a question that equals a taught example, by a cosine of 0.9999, is answered by what was taught;
     - of equally probable values the nearest neighbour's comes first, and of equally near neighbours the newest.
@@ -71,7 +71,7 @@ class Reader:
     """
 
     name: ClassVar[str]
-    pool: ClassVar[Callable[[Tensor, Tensor, int], Tensor]] = staticmethod(leave_out.votes_of)
+    pool: ClassVar[Pool] = leave_out.votes_of
 
     def __init__(self, *, answers: int = 32) -> None:
         if answers < 1:
@@ -102,7 +102,7 @@ class Reader:
         self.fitted = len(memory)
         self._reset()
         with torch.no_grad():
-            questions = leave_out.ask(memory, self.pool)
+            questions = leave_out.ask(memory, type(self).pool)
             if questions is not None:
                 self._fit(questions)
 
@@ -145,7 +145,7 @@ class Reader:
             similarities: (n, k), of the neighbours; -inf where there are fewer.
             columns: (n, k) int64, the class of each: an index of `classes`.
         """
-        return leave_out.INVERSE_TEMPERATURE * self.pool(similarities, columns, len(classes))
+        return leave_out.INVERSE_TEMPERATURE * type(self).pool(similarities, columns, len(classes))
 
     def _read(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor) -> tuple[Tensor, ...]:
         """Return the values and probabilities, (n, m), and known, (n,)."""
@@ -168,7 +168,7 @@ class Nearest(Reader):
     """The paper's: a class is worth its nearest neighbour."""
 
     name = "nearest"
-    pool = staticmethod(leave_out.nearest_of)
+    pool = leave_out.nearest_of
 
 
 class Vote(Reader):
@@ -182,9 +182,9 @@ class Blend(Reader):
 
     The log-odds of a class are `a votes + (b q + q P) . m`, with m its mean made of length 1. `fit` leaves out each
     example, with the part of its class that was taught next to it, and minimises the log loss: first by the two
-    weights, then by the metric P, (key_size, key_size), which turns queries to where classes differ (as in nearest class
-    mean metric learning, Mensink et al. 2013). P acts on means as they are at any time, so a class that was taught
-    after the fit profits as well.
+    weights, then by the metric P, (key_size, key_size), which turns queries to where classes differ (as in metric
+    learning for nearest class means, Mensink et al. 2013). P acts on means as they are at any time, so a class that was
+    taught after the fit profits as well.
 
     Attributes:
         weights: a and b.
@@ -203,7 +203,7 @@ class Blend(Reader):
         self.weights, self.metric = (votes, means), of_metric * metric
 
     def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
-        votes = self.pool(similarities, columns, len(classes))
+        votes = type(self).pool(similarities, columns, len(classes))
         means = memory.class_means(classes)
         turned = self.weights[1] * query
         if self.metric is not None:

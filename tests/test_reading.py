@@ -22,7 +22,9 @@ def clusters(classes: int, examples: int, *, size: int = 32, noise: float = 1.0,
 
     def draw(count: int) -> tuple[torch.Tensor, torch.Tensor]:
         label = torch.arange(classes).repeat(count)
-        return normalize(centres[label] + noise * size**-0.5 * torch.randn(len(label), size, generator=generator)), label
+        return normalize(
+            centres[label] + noise * size**-0.5 * torch.randn(len(label), size, generator=generator)
+        ), label
 
     return draw(examples), draw(4)
 
@@ -321,7 +323,9 @@ def test_class_means_are_those_of_the_slots_after_any_stream(data) -> None:
     for value, row in enumerate(rows):
         assert torch.equal(state.sums[row] if row is not None else torch.zeros(4).long(), expected[value])
     counts = torch.stack([memory.counts[memory.values == value].sum() for value in everything.tolist()])
-    torch.testing.assert_close(means.double() * counts[:, None], expected / UNITS, atol=1e-5, rtol=1e-5, check_dtype=False)
+    torch.testing.assert_close(
+        means.double() * counts[:, None], expected / UNITS, atol=1e-5, rtol=1e-5, check_dtype=False
+    )
 
 
 def test_rows_of_values_that_are_gone_are_given_up() -> None:

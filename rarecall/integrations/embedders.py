@@ -28,7 +28,7 @@ class MiniLM(nn.Module):
 
     key_size = 384
     heads = 12
-    # Longer texts are cut, as this network was trained; texts of similar length share a batch, so that padding is cheap.
+    # Longer texts are cut, as in training. Texts of similar length share a batch, so that there is little padding.
     most_tokens, batch = 256, 64
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -43,7 +43,9 @@ class MiniLM(nn.Module):
         words = weights["embeddings.word_embeddings.weight"]
         self.words = nn.Embedding.from_pretrained(words)
         # Position, and type 0: the first and only sentence.
-        places = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+        places = (
+            weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
+        )
         self.places = nn.Parameter(places[: self.most_tokens], requires_grad=False)
         self.norm = nn.LayerNorm(words.shape[1], eps=1e-12)
         _copy(self.norm, weights, "embeddings.LayerNorm")
