@@ -89,10 +89,10 @@ def test_an_index_of_a_size_that_cannot_be_is_refused() -> None:
             extension.AutoIndex(key_size, capacity, 0.9, 0, 100)
     index = extension.AutoIndex(4, 100, 0.9, 0, 100)
     state = index.export_state()
-    with pytest.raises(KeyError, match="places"):
+    with pytest.raises(KeyError, match="list_of"):
         index.restore({})
     with pytest.raises(ValueError, match="expected"):
-        index.restore(state | {"owner": state["owner"].double()})
+        index.restore(state | {"list_of": state["list_of"].double()})
     with pytest.raises(ValueError, match="cannot be right"):
         index.restore(state | {"asked": torch.tensor(-1)})
     index.restore(state)

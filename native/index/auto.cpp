@@ -1,12 +1,12 @@
 #include "auto.h"
 
-#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 namespace {
 
-constexpr int64_t MOST_SLOTS =
-    int64_t{1} << 29;  // so that places, of which there are less than 4 per slot, fit into 32 bits
+// So that places, of which there are less than 4 per slot, fit into 32 bits.
+constexpr int64_t MOST_SLOTS = int64_t{1} << 29;
 
 }  // namespace
 
@@ -21,18 +21,11 @@ void AutoIndex::find(const Slots &memory, const Queries &queries, float inverse_
                      const Neighbours &neighbours) const {
     if (reads) return lists->find(memory, queries, inverse_temperature, threads, hints, neighbours);
     exact.find(memory, queries, inverse_temperature, threads, nullptr, neighbours);
-    for (int64_t i = 0; hints && lists && i < queries.n; i++) {
-        std::fill_n(hints + Lists::HINTS * i, Lists::HINTS, -1);
-        hints[Lists::HINTS * i + 2] = static_cast<int32_t>(std::min<int64_t>(neighbours.k, INT32_MAX));
-    }
 }
 
 void AutoIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *asked, int threads) {
-    if (lists) {
-        const int32_t *const hints = asked ? asked->hints : nullptr;
-        if (asked && lists->size() > small) lists->learn(memory, asked->queries, hints, target_recall);
-        lists->change(memory, slots, n, hints, hints ? asked->queries.n : 0, threads);
-    }
+    if (lists && asked && lists->size() > small) lists->learn(memory, *asked, target_recall);
+    if (lists) lists->change(memory, slots, n, asked, threads);
     const bool will_read = should_read();
     if (will_read && !reads) exact.release();
     if (!will_read && reads) exact.rebuild(memory, threads);
@@ -40,8 +33,8 @@ void AutoIndex::change(const Slots &memory, const int64_t *slots, int64_t n, con
     reads = will_read;
 }
 
-void AutoIndex::rebuild(const Slots &memory, bool keep_places, int threads) {
-    if (lists) lists->rebuild(memory, keep_places, threads);
+void AutoIndex::rebuild(const Slots &memory, int threads) {
+    if (lists) lists->rebuild(memory, std::exchange(restored, ListsState()), threads);
     reads = should_read();
     if (reads)
         exact.release();
@@ -49,7 +42,7 @@ void AutoIndex::rebuild(const Slots &memory, bool keep_places, int threads) {
         exact.rebuild(memory, threads);
 }
 
-void AutoIndex::restore(const ListsState &state) {
-    Lists::check_state(state, capacity);
-    if (lists) lists->restore(state);
+void AutoIndex::restore(ListsState state) {
+    state.check(capacity);
+    restored = std::move(state);
 }

@@ -11,8 +11,6 @@
 // Exact up to `small` keys, and where more than half of the lists would have to be read to find the nearest key with a
 // probability of target_recall; how many that is, is learned from the queries of updates. Which of the two a query uses
 // changes in `change` and `rebuild` alone.
-//
-// Where `change` or `rebuild` throws (only when memory runs out), the index is to be made again by rebuild_anew.
 class AutoIndex : public Index {
   public:
     static constexpr int64_t SMALL = 8192;    // keys: up to so many, reading all of them is as fast
@@ -20,36 +18,31 @@ class AutoIndex : public Index {
 
     AutoIndex(int64_t key_size, int64_t capacity, double target_recall, int64_t small = SMALL, int64_t many = MANY);
 
-    // The nearest lists of each query; -1 where the search was exact.
+    // The nearest lists of each query; where the search is exact, they are left as they are.
     int64_t hints() const override { return lists ? Lists::HINTS : 0; }
 
     void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
               const Neighbours &) const override;
     void change(const Slots &, const int64_t *slots, int64_t n, const Asked *, int threads) override;
-
-    // Keys stay in the lists that they are in; those that are in none join one.
-    void rebuild(const Slots &memory, int threads) override { rebuild(memory, true, threads); }
-
-    // Forgets where keys are: for keys that were edited by hand.
-    void rebuild_anew(const Slots &memory, int threads) { rebuild(memory, false, threads); }
+    void rebuild(const Slots &, int threads) override;
 
     ListsState export_state() const { return lists ? lists->export_state() : ListsState(); }
 
-    // Takes over a state; `rebuild` must follow. Throws std::invalid_argument, and changes nothing, where it cannot be
-    // right.
-    void restore(const ListsState &);
+    // Has the next `rebuild` begin with a state: keys stay in the lists that they were in. Throws std::invalid_argument, and
+    // changes nothing, where it cannot be right.
+    void restore(ListsState);
 
     bool reads_lists() const { return reads; }
-    const Lists *inspect_lists() const { return lists ? &*lists : nullptr; }
+    const Lists *inspect_lists() const { return lists ? &*lists : nullptr; }  // for tests
 
   private:
     const int64_t capacity, small;
     const double target_recall;
     ExactIndex exact;  // its copy of the keys is given up while lists are read
-    std::optional<Lists>
-        lists;  // kept up to date also while they are not read; none where there is no room for more than `small` keys
+    // Kept up to date also while they are not read; none where there is no room for more than `small` keys.
+    std::optional<Lists> lists;
+    ListsState restored;
     bool reads = false;
 
-    bool should_read() const { return lists && lists->size() > small && lists->learned().extent.reach != ALL; }
-    void rebuild(const Slots &, bool keep_places, int threads);
+    bool should_read() const { return lists && lists->size() > small && lists->pays(); }
 };

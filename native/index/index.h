@@ -9,6 +9,7 @@
 // The queries of an update, and what `find` left for each of them.
 struct Asked {
     Queries queries;
+    int64_t k = 1;                   // neighbours that each was asked for
     const int32_t *hints = nullptr;  // (n, hints()), or null where they are not known
 };
 

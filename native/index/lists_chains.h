@@ -15,7 +15,7 @@ struct Block {
 struct Chains {
     // Of each chain: its first block (-1: none), the only one that may be partly filled; and how many members it has.
     Array<int32_t> head, length;
-    // Of each block: the next one of its chain (-1 at the end) or of the free blocks; and its chain (-1: free).
+    // Of each block: the next one of its chain (-1 at the end) or of the free blocks; and its chain.
     Array<int32_t> next, owner;
     Array<int32_t> members;               // of each place, block * BLOCK + row
     Array<int32_t> places;                // of each member: its place, or -1
@@ -31,13 +31,6 @@ struct Chains {
     // The place that the next member of a chain gets, if its first block has room.
     int64_t next_place(int32_t chain) const { return int64_t{BLOCK} * head[chain] + length[chain] % BLOCK; }
 
-    int64_t last_place(int32_t chain) const { return int64_t{BLOCK} * head[chain] + (length[chain] - 1) % BLOCK; }
-
-    int32_t rows_in(int32_t block) const {
-        const int32_t chain = owner[block];
-        return chain < 0 ? 0 : head[chain] == block ? (length[chain] - 1) % BLOCK + 1 : BLOCK;
-    }
-
     template <typename Visit>
     void for_each_block(int32_t chain, const Visit &visit) const {
         int32_t rows = (length[chain] - 1) % BLOCK + 1;
@@ -49,7 +42,13 @@ struct Chains {
         length[chain] = 0;
     }
 
-    // Appends a member, which is in no chain, and returns its place.
+    void clear() {
+        std::fill(places.begin(), places.end(), -1);
+        free_block = -1;
+        blocks = 0;
+    }
+
+    // Appends a member and returns its place; the one that it had before, if any, is to be given up.
     int32_t add(int32_t member, int32_t chain) {
         if (length[chain] % BLOCK == 0) {
             const int32_t block = free_block >= 0 ? free_block : blocks++;
@@ -65,18 +64,18 @@ struct Chains {
         return place;
     }
 
-    // Takes a member out of its chain, whose last member takes its place; returns the place that this one had. What is
-    // kept per place has to be copied from there.
-    int32_t remove(int32_t member) {
-        const int32_t place = places[member], chain = owner[place / BLOCK], block = head[chain];
+    // Gives up a place, which the last member of its chain takes; returns the place that this one had. What is kept per
+    // place has to be copied from there.
+    int32_t give_up(int32_t place) {
+        const int32_t chain = owner[place / BLOCK], block = head[chain];
         const int32_t row = --length[chain] % BLOCK, last = block * BLOCK + row;
-        members[place] = members[last];
-        places[members[place]] = place;
-        places[member] = -1;
+        if (place != last) {
+            members[place] = members[last];
+            places[members[place]] = place;
+        }
         if (row == 0) {
             head[chain] = next[block];
             next[block] = free_block;
-            owner[block] = -1;
             free_block = block;
         }
         return last;

@@ -1,10 +1,11 @@
 // Keys that join, leave and change lists.
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "../memory/parallel.h"
 #include "lists.h"
+#include "lists_probe.h"
 
 namespace {
 
@@ -16,75 +17,71 @@ constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
 // then. More keep keys in their nearest lists and cost time.
 constexpr int STEADY = 8, GROWTH = 16;
 static_assert(Lists::MOST_DUE == 2 * TILE * STEADY);  // two tiles at once, which scan centroids faster
-constexpr int FARTHEST = 4;                           // keys of each block that are candidates, the farthest first
+constexpr int FARTHEST = 8;                           // one in so many keys of a list is a candidate, the farthest
 constexpr int ROUNDS = 4;                             // of 2-means at a split
+// Of many keys, as many centroids are compared as if so many lists were to be read, or a share of all.
+constexpr int READ_OF_MANY = 128, SHARE_OF_MANY = 1024;
 constexpr int64_t KEYS_AT_ONCE = 8;                   // from which on a second thread pays
 // Queries. Comparing with all centroids by sign codes costs less than with the lists of more.
 constexpr int64_t MOST_HINTS = 512;
 
-// Which keys go into the second list: 2-means, from two keys that are far from the centroid and from each other. No
-// side gets fewer than SHORTEST.
-class TwoMeans {
-  public:
-    explicit TwoMeans(const Batch &of)
-        : second(of.size()), keys(of), n(static_cast<int>(of.size())), dots(n + 3), sum(of.width), leaning(n), sorted(n),
-          centroid(of.width) {
-        lean(centroid.data(), centroid_of([](int) { return true; }), 1);
-        const auto a = farthest();
-        std::fill(leaning.begin(), leaning.end(), 0.0f);
-        lean(keys[a].code, keys[a].scale, 1);
-        const auto b = farthest();
-        lean(keys[b].code, keys[b].scale, -1);
-        divide();
-        for (int round = 0; round < ROUNDS; round++) {
-            std::fill(leaning.begin(), leaning.end(), 0.0f);
-            lean(centroid.data(), centroid_of([&](int i) { return !second[i]; }), 1);
-            lean(centroid.data(), centroid_of([&](int i) { return second[i]; }), -1);
-            divide();
-        }
-    }
-
-    std::vector<bool> second;
-
-  private:
-    const Batch &keys;
-    const int n;
-    std::vector<int32_t> dots, sum;
-    std::vector<float> leaning, sorted;  // of each key: the more, the nearer to the first side than to the second
-    std::vector<int8_t> centroid;
-
-    void lean(const int8_t *code, float scale, float sign) {
-        kernels::dots(code, keys.codes.data(), nullptr, n, keys.width, dots.data());
-        for (int i = 0; i < n; i++) leaning[i] += sign * static_cast<float>(dots[i]) * (scale * keys.scales[i]);
-    }
-    int64_t farthest() const { return std::min_element(leaning.begin(), leaning.end()) - leaning.begin(); }
-    template <typename Belongs>
-    float centroid_of(const Belongs &belongs) {
+// Which of some keys go into the second of two lists: 2-means, from two keys that are far from the centroid and from each
+// other. No list gets fewer than SHORTEST.
+std::vector<char> divide(const Codes &at, const std::vector<int32_t> &places) {
+    const auto n = static_cast<int64_t>(places.size());
+    std::vector<char> second(n);
+    std::vector<int32_t> dots(n + 3), sum(at.width);
+    std::vector<int64_t> leaning(n), sorted;  // the more, the nearer to the first side than to the second
+    std::vector<int16_t> centroid(at.width);
+    const auto lean = [&](const int16_t *code, int sign) {
+        kernels::dots(code, at.codes.data(), places.data(), n, at.width, dots.data());
+        for (int64_t i = 0; i < n; i++) leaning[i] += sign * dots[i];
+    };
+    const auto centroid_of = [&](const auto &belongs) {
         std::fill(sum.begin(), sum.end(), 0);
-        for (int i = 0; i < n; i++)
-            if (belongs(i)) kernels::add(sum.data(), keys[i].code, ListStore::weight(keys[i].scale), keys.width);
-        return quantise_normalised(sum.data(), keys.width, centroid.data());
-    }
-    void divide() {
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < at.width && belongs(i); j++) sum[j] += at.code(places[i])[j];
+        quantise_sum(sum.data(), at.width, centroid.data());
+        return centroid.data();
+    };
+    const auto farthest = [&] {
+        const int64_t found = std::min_element(leaning.begin(), leaning.end()) - leaning.begin();
+        return at.code(places[found]);
+    };
+    lean(centroid_of([](int64_t) { return true; }), 1);
+    const int16_t *const one = farthest();
+    std::fill(leaning.begin(), leaning.end(), 0);
+    lean(one, 1);
+    lean(farthest(), -1);
+    for (int round = 0;; round++) {
         sorted = leaning;
         std::sort(sorted.begin(), sorted.end());
-        const float limit = std::clamp(0.0f, sorted[SHORTEST], sorted[n - 1 - SHORTEST]);
-        int count = 0;
-        for (int i = 0; i < n; i++) count += second[i] = leaning[i] < limit;
-        for (int i = 0; i < n && count < SHORTEST; i++)  // where many are equal
+        const int64_t limit = std::clamp<int64_t>(0, sorted[SHORTEST], sorted[n - 1 - SHORTEST]);
+        int64_t count = 0;
+        for (int64_t i = 0; i < n; i++) count += second[i] = leaning[i] < limit;
+        for (int64_t i = 0; i < n && count < SHORTEST; i++)  // where many are equal
             if (!second[i] && leaning[i] == limit) count += second[i] = true;
+        if (round == ROUNDS) return second;
+        std::fill(leaning.begin(), leaning.end(), 0);
+        lean(centroid_of([&](int64_t i) { return !second[i]; }), 1);
+        lean(centroid_of([&](int64_t i) { return second[i]; }), -1);
     }
-};
+}
+
+void sort_distinct(std::vector<int32_t> &numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+}
 
 }  // namespace
 
-// One change of the lists.
+// One change of the lists. It must not matter in which order a list has its keys: a restored one has them in another.
 class Lists::Changes {
   public:
     Changes(Lists &of, const Slots &slots, int most_threads)
-        : lists(of), store(of.store_), memory(slots), threads(most_threads), probes(Probe::pool(most_threads)),
-          scratch(most_threads) {}
+        : state(of.state_), store(of.store_), memory(slots), threads(most_threads), probes(Probe::pool(most_threads)) {}
 
+    // hints: the lists that the keys are compared with; empty: all.
     void change(const int64_t *changed, int64_t n, std::vector<int32_t> hints) {
         near = std::move(hints);
         // A small memory grows in small parts, so that no key meets lists that are much out of date.
@@ -99,102 +96,156 @@ class Lists::Changes {
                 else
                     remove(slot);
             }
-            join(true, [&](int64_t i) { moved.encode(i, memory.key(moving[i]), store.size); });
+            join();
             near.clear();  // lists may get other numbers from now on
-            const int64_t grown = std::max<int64_t>(store.n_keys - before, 0);
-            lists.due += static_cast<int32_t>(GROWTH * grown + part);
-            if (lists.due >= MOST_DUE) {
-                reassign(lists.due / STEADY);
-                lists.due %= STEADY;
+            state.due += GROWTH * std::max<int64_t>(store.n_keys - before, 0) + part;
+            if (state.due >= MOST_DUE) {
+                reassign(state.due / STEADY);
+                state.due %= STEADY;
             }
             dissolve_short_lists();
         }
     }
 
-    void rebuild(bool keep_places) {
-        if (!keep_places) store.clear();
-        store.encode_all(memory, scratch.data(), threads);
-        std::vector<int64_t> astray;
+    void rebuild(const std::vector<int32_t> &list_of) {
+        store.rebuild(memory, list_of, threads);
+        std::vector<int64_t> others;
         for (int64_t slot = 0; slot < memory.capacity; slot++)
-            if ((memory.values[slot] >= 0) != (store.keys.places[slot] >= 0)) astray.push_back(slot);
-        change(astray.data(), static_cast<int64_t>(astray.size()), {});
+            if (memory.values[slot] >= 0 && store.keys.places[slot] < 0) others.push_back(slot);
+        change(others.data(), static_cast<int64_t>(others.size()), {});
+        for (int32_t list = 0; list < store.n_lists; list++) shortened.push_back(list);
+        dissolve_short_lists();
     }
 
   private:
-    Lists &lists;
+    ListsState &state;
     ListStore &store;
     const Slots &memory;
     const int threads;
     std::vector<Probe> &probes;
-    std::vector<std::vector<int32_t>> scratch;  // of each thread
-    std::vector<int32_t> moving, nearest;       // slots that look for a list, and the one they find
-    Batch moved, taken;                         // their keys; those of a list that is split or dissolved
-    std::vector<int32_t> near;                  // the lists they compare; empty: all
+    std::vector<int32_t> moving, nearest;  // slots that look for a list, and the one that each finds
+    std::vector<int16_t> codes;            // of new keys
+    std::vector<int32_t> near;             // the lists that these compare; empty: all
     // Lists whose centroids are out of date; that may be too short; that were split since `nearest` was found.
     std::vector<int32_t> stale, shortened, was_split;
 
-    // Each of `moving` finds its list, all in parallel, as the lists are now; then each joins it, unless it is there.
-    // load(i) puts the i-th into `moved`; are_new: it may differ from what is in its list.
-    template <typename Load>
-    void join(bool are_new, const Load &load) {
+    // Each of `moving`, whose keys are new, finds its list, all in parallel, as the lists are now; then each joins it.
+    void join() {
         const auto n = static_cast<int64_t>(moving.size());
-        nearest.resize(n);
-        moved.resize(n, store.width);
-        parallel((n + TILE - 1) / TILE, n >= KEYS_AT_ONCE ? threads : 1, [&](int64_t tile, int thread) {
-            const int64_t first = tile * TILE, end = std::min(n, first + TILE);
-            for (int64_t i = first; i < end; i++) {
-                load(i);
-                moved.slots[i] = moving[i];
-            }
-            Probe *const own = &probes[thread * TILE];
-            if (near.empty()) return find_lists(own, moved, first, end, &nearest[first]);
-            for (int64_t i = first; i < end; i++) {
-                own->set_query(moved[i].code, moved[i].scale);
-                nearest[i] = own->nearest_of(store, near);
-            }
+        codes.resize(n * store.width);
+        const auto code = [&](int64_t i) { return &codes[i * store.width]; };
+        find_lists(n, [&](int64_t i) {
+            quantise(memory.key(moving[i]), store.size, code(i));
+            return code(i);
         });
-        was_split.clear();
         for (int64_t i = 0; i < n; i++) {
             if (i + 1 < n) prefetch_move(moving[i + 1], nearest[i + 1]);
-            if (nearest[i] < 0 || std::find(was_split.begin(), was_split.end(), nearest[i]) != was_split.end())
-                find_lists(probes.data(), moved, i, i + 1, &nearest[i]);
-            const CodedKey key = moved[i];
-            const int32_t list = store.keys.chain_of(key.slot);
-            if (list < 0 || !stays(list, nearest[i], key)) {
-                remove(key.slot);
-                add(nearest[i], key);
-            } else if (are_new) {
-                store.replace(key, scratch[0]);
-                stale.push_back(list);
-            }
+            const int32_t slot = moving[i], list = store.keys.chain_of(slot);
+            find_again_if_split(i, code(i));
+            const int32_t to = list >= 0 && stays(list, nearest[i], code(i)) ? list : nearest[i];
+            remove(slot);
+            store.add(to >= 0 ? to : store.new_list(), slot, code(i));
+            has_grown(store.keys.chain_of(slot));
         }
         refresh_stale();
     }
 
-    // The list of the nearest centroid for each of at most TILE keys, the first to the last of a batch; -1 where there
-    // is none.
-    void find_lists(Probe *own, const Batch &keys, int64_t first, int64_t last, int32_t *out) {
-        const auto n = static_cast<int>(last - first);
-        std::fill(out, out + n, -1);
-        if (store.n_lists == 0) return;
-        for (int i = 0; i < n; i++) own[i].set_query(keys[first + i].code, keys[first + i].scale);
-        // Of many keys, one that scanned few regions would miss its own kind more often, and would itself be missed from
-        // then on.
-        Probe::scan_centroids(store, own, n, store.are_many() ? 1 : 0);
+    // n keys look for their list again, since centroids have moved since they joined it: in each list in turn those that are
+    // farthest from its centroid, since of these most find a nearer one.
+    void reassign(int64_t n) {
+        moving.clear();
+        std::vector<int32_t> places, dots;
+        std::vector<std::pair<int32_t, int32_t>> farthest;
+        while (store.n_keys > 0 && static_cast<int64_t>(moving.size()) < n) {
+            if (state.reassigned >= store.n_lists) state.reassigned = 0;
+            const auto list = static_cast<int32_t>(state.reassigned++);
+            places.clear();
+            store.keys.for_each_block(list, [&](Block block) {
+                for (int32_t row = 0; row < block.rows; row++) places.push_back(block.block * BLOCK + row);
+            });
+            const auto length = static_cast<int64_t>(places.size());
+            dots.resize(length + 3);
+            kernels::dots(store.centroids.code(list), store.at.codes.data(), places.data(), length, store.width, dots.data());
+            farthest.resize(length);
+            for (int64_t i = 0; i < length; i++) farthest[i] = {dots[i], store.keys.members[places[i]]};
+            const int64_t count = (length + FARTHEST - 1) / FARTHEST;
+            std::partial_sort(farthest.begin(), farthest.begin() + count, farthest.end());
+            for (int64_t i = 0; i < count; i++) moving.push_back(farthest[i].second);
+        }
+        const auto code = [&](int64_t i) { return store.at.code(store.keys.places[moving[i]]); };
+        find_lists(static_cast<int64_t>(moving.size()), code);
+        for (size_t i = 0; i < moving.size(); i++) {
+            find_again_if_split(i, code(i));
+            const int32_t list = store.keys.chain_of(moving[i]);
+            if (stays(list, nearest[i], code(i))) continue;
+            store.move(moving[i], nearest[i]);
+            has_shrunk(list);
+            has_grown(nearest[i]);
+        }
+        refresh_stale();
+    }
+
+    // From the last list to the first, since the last one takes the number of one that is dissolved.
+    void dissolve_short_lists() {
+        sort_distinct(shortened);
+        for (; !shortened.empty(); shortened.pop_back()) {
+            const int32_t list = shortened.back();
+            if (store.keys.length[list] >= SHORTEST || (store.n_lists == 1 && store.keys.length[list] > 0)) continue;
+            moving = store.slots_of(list);
+            const auto code = [&](int64_t i) { return store.at.code(store.keys.places[moving[i]]); };
+            find_lists(static_cast<int64_t>(moving.size()), code, list);
+            for (size_t i = 0; i < moving.size(); i++) {
+                find_again_if_split(i, code(i), list);
+                store.move(moving[i], nearest[i]);
+                has_grown(nearest[i]);
+            }
+            refresh_stale();
+            store.remove_empty_list(list);
+        }
+    }
+
+    // Puts the list of the nearest centroid for each of n keys into `nearest`, but not the list `without`; -1 where there is
+    // none.
+    template <typename Code>
+    void find_lists(int64_t n, const Code &code, int32_t without = -1) {
+        was_split.clear();
+        nearest.assign(n, -1);
+        parallel((n + TILE - 1) / TILE, n >= KEYS_AT_ONCE ? threads : 1, [&](int64_t tile, int thread) {
+            const int64_t first = tile * TILE;
+            const int count = static_cast<int>(std::min<int64_t>(n - first, TILE));
+            Probe *const own = &probes[thread * TILE];
+            for (int i = 0; i < count; i++) own[i].set_query(code(first + i));
+            if (store.n_lists == 0) return;
+            if (near.empty()) return scan(own, count, without, &nearest[first]);
+            for (int i = 0; i < count; i++) nearest[first + i] = own[i].nearest_of(store, near);
+        });
+    }
+
+    void find_again_if_split(int64_t i, const int16_t *code, int32_t without = -1) {
+        const bool split = std::find(was_split.begin(), was_split.end(), nearest[i]) != was_split.end();
+        if (!split && (nearest[i] >= 0 || store.n_lists == 0)) return;
+        probes[0].set_query(code);
+        scan(&probes[0], 1, without, &nearest[i]);
+    }
+
+    void scan(Probe *own, int n, int32_t without, int32_t *out) {
+        // Of many keys, one that scanned few regions would miss its own kind more often, and would itself be missed from then
+        // on.
+        Probe::scan_centroids(store, own, n, store.are_many() ? std::max(READ_OF_MANY, store.n_lists / SHARE_OF_MANY) : 1);
         for (int i = 0; i < n; i++) {
-            own[i].rank_lists(store, 1);
-            out[i] = own[i].nearest[0].id;
+            own[i].rank_lists(store, 2);
+            out[i] = own[i].nearest(own[i].nearest(0) == without);
+            if (out[i] == without) out[i] = (without + 1) % store.n_lists;  // no other was picked
         }
     }
 
     // Whether no other list is nearer to a key than its own, which the scan of sign codes may have missed.
-    bool stays(int32_t list, int32_t other, const CodedKey &key) const {
+    bool stays(int32_t list, int32_t other, const int16_t *code) const {
         if (list == other) return true;
         const int32_t both[] = {list, other};
         int32_t dots[2 + 3];
-        kernels::dots(key.code, store.centroids.codes.data(), both, 2, store.width, dots);
-        auto similarity = [&](int i) { return static_cast<float>(dots[i]) * (store.centroids.scales[both[i]] * key.scale); };
-        return similarity(0) >= similarity(1);
+        kernels::dots(code, store.centroids.codes.data(), both, 2, store.width, dots);
+        return dots[0] >= dots[1];
     }
 
     // What is needed to take a key out of its list and to put it into another.
@@ -202,7 +253,7 @@ class Lists::Changes {
         const int32_t from = store.keys.chain_of(slot);
         for (const int32_t list : {to, from}) {
             if (list < 0) continue;
-            prefetch(store.sums.data() + list * store.width, store.width * sizeof(int32_t));
+            prefetch(&store.sums[list * store.width], store.width * sizeof(int32_t));
             store.prefetch_place(store.keys.next_place(list));
         }
         if (from >= 0) store.prefetch_place(store.keys.places[slot]);
@@ -212,95 +263,50 @@ class Lists::Changes {
         const int32_t list = store.keys.chain_of(slot);
         if (list < 0) return;
         store.remove(slot);
-        stale.push_back(list);
-        const int32_t length = store.keys.length[list];
-        if (length == SHORTEST - 1 || length == 0) shortened.push_back(list);
+        has_shrunk(list);
     }
 
-    void add(int32_t list, const CodedKey &key) {
-        if (list < 0) list = store.new_list();
-        store.add(list, key, scratch[0]);
+    void has_shrunk(int32_t list) {
+        stale.push_back(list);
+        if (store.keys.length[list] < SHORTEST) shortened.push_back(list);
+    }
+
+    void has_grown(int32_t list) {
+        stale.push_back(list);
         // There is room for as many lists as can be needed, but not always while short ones wait to be dissolved.
         const int longest = store.are_many() ? LONGEST_OF_MANY : LONGEST;
-        if (store.keys.length[list] > longest && store.n_lists < store.max_lists)
-            split(list);
-        else
-            stale.push_back(list);
-    }
-
-    void split(int32_t list) {
-        store.copy_keys(list, taken);
-        const TwoMeans division(taken);
-        store.empty(list);
-        const int32_t both[] = {list, store.new_list()};
-        for (int64_t i = 0; i < taken.size(); i++) store.add(both[division.second[i]], taken[i], scratch[0]);
-        store.refresh(both, 2, scratch.data(), 1);
+        if (store.keys.length[list] <= longest || store.n_lists == store.max_lists) return;
+        const std::vector<int32_t> slots = store.slots_of(list);
+        std::vector<int32_t> places;
+        for (const int32_t slot : slots) places.push_back(store.keys.places[slot]);
+        const std::vector<char> second = divide(store.at, places);
+        const int32_t other = store.new_list();
+        for (size_t i = 0; i < slots.size(); i++)
+            if (second[i]) store.move(slots[i], other);
+        store.refresh({list, other}, 1);
         was_split.push_back(list);
     }
 
     void refresh_stale() {
-        std::sort(stale.begin(), stale.end());
-        stale.erase(std::unique(stale.begin(), stale.end()), stale.end());
-        store.refresh(stale.data(), static_cast<int64_t>(stale.size()), scratch.data(), threads);
+        sort_distinct(stale);
+        store.refresh(stale, threads);
         stale.clear();
-    }
-
-    // n keys look for their list again, since centroids have moved since they joined it: in each block in turn one of
-    // those that are farthest from their centroid, since of these most find a nearer one.
-    void reassign(int64_t n) {
-        moving.clear();
-        for (int64_t left = store.n_keys > 0 ? n : 0; left > 0; lists.reassigned++) {
-            if (lists.reassigned >= FARTHEST * store.keys.blocks) lists.reassigned = 0;
-            const int32_t block = lists.reassigned % store.keys.blocks, rows = store.keys.rows_in(block);
-            if (rows == 0) continue;
-            const int64_t first = int64_t{BLOCK} * block, list = store.keys.owner[block];
-            int32_t dots[BLOCK + 3];
-            kernels::dots(store.centroids.codes.data() + list * store.width, store.at.codes.data() + first * store.width,
-                          nullptr, rows, store.width, dots);
-            Near farthest[BLOCK];
-            for (int i = 0; i < rows; i++) farthest[i] = {-static_cast<float>(dots[i]) * store.at.scales[first + i], i};
-            const int which = std::min(lists.reassigned / store.keys.blocks, rows - 1);
-            std::nth_element(farthest, farthest + which, farthest + rows);
-            moving.push_back(store.keys.members[first + farthest[which].id]);
-            left--;
-        }
-        join(false, [&](int64_t i) { moved.copy(i, store.key_at(store.keys.places[moving[i]])); });
-    }
-
-    // From the last list to the first, since the last one takes the number of one that is dissolved.
-    void dissolve_short_lists() {
-        std::sort(shortened.begin(), shortened.end());
-        shortened.erase(std::unique(shortened.begin(), shortened.end()), shortened.end());
-        for (; !shortened.empty(); shortened.pop_back()) {
-            const int32_t list = shortened.back(), length = store.keys.length[list];
-            if (length >= SHORTEST || (store.n_lists == 1 && length > 0)) continue;
-            Batch keys;  // `taken` may be needed for a split
-            store.copy_keys(list, keys);
-            store.empty(list);
-            store.remove_empty_list(list, scratch[0]);
-            for (int64_t first = 0; first < keys.size(); first += TILE) {
-                int32_t found[TILE];
-                const int64_t end = std::min(keys.size(), first + TILE);
-                find_lists(probes.data(), keys, first, end, found);
-                for (int64_t i = first; i < end; i++) add(found[i - first], keys[i]);
-            }
-            refresh_stale();
-        }
     }
 };
 
-void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const int32_t *hints, int64_t n_hints,
-                   int threads) {
+void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *asked, int threads) {
     std::vector<int32_t> near;
-    if (n_hints <= MOST_HINTS)
-        for (int64_t i = 0; hints && i < n_hints; i++) near.insert(near.end(), hints + HINTS * i, hints + HINTS * i + 2);
-    std::sort(near.begin(), near.end());
-    near.erase(std::unique(near.begin(), near.end()), near.end());
+    if (asked && asked->hints && asked->queries.n <= MOST_HINTS)
+        near.assign(asked->hints, asked->hints + HINTS * asked->queries.n);
+    sort_distinct(near);
     if (!near.empty() && (near.front() < 0 || near.back() >= store_.n_lists)) near.clear();
     // A stream of few keys at a time wakes no other thread, not even for what it does for many of them together.
     Changes(*this, memory, n >= KEYS_AT_ONCE ? threads : 1).change(slots, n, std::move(near));
 }
 
-void Lists::rebuild(const Slots &memory, bool keep_places, int threads) {
-    Changes(*this, memory, threads).rebuild(keep_places);
+void Lists::rebuild(const Slots &memory, ListsState state, int threads) {
+    std::vector<int32_t> list_of;
+    list_of.swap(state.list_of);
+    state_ = std::move(state);
+    Changes(*this, memory, threads).rebuild(list_of);
 }

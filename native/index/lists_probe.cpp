@@ -1,31 +1,34 @@
-// The part of a probe that reads the keys of lists; and steps that centroids and keys have in common.
 #include "lists_probe.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <numeric>
 
 namespace {
 
-constexpr int64_t LEAST_READ = 2;  // lists that are always read
-constexpr int64_t LEAST_NEXT =
-    8;  // lists that are read before it is decided again which others are: fewer would cost more time
+// Centroids compared by 16-bit codes: so many, a share of all, or a multiple of the lists to read. More cost time and lose
+// fewer of the nearest lists.
+constexpr int64_t LEAST_PICKED = 128, SHARE_PICKED = 1024, PICKED_PER_READ = 4;
+// Of many keys, the regions of so many lists for each that is picked are scanned.
+constexpr int64_t SCANNED_PER_PICKED = 32;
+constexpr int64_t SAMPLE = 64;     // groups from which distances are estimated
+constexpr int LEAST_READ = 2;      // lists that are always read
+constexpr int64_t LEAST_NEXT = 8;  // lists that are read before it is decided again which others are: fewer would cost more time
 // Where more than 1 / CROWDED of the lists that were picked are within reach, others will be that were not: more are picked.
 constexpr int64_t CROWDED = 4;
+// Where no more than LEAST_READ lists are read in any case, others are within reach up to so many standard deviations of the
+// cosine, but not farther than MOST_LEAST_REACH: in few dimensions that would be all of them. The reach grows by the fourth
+// root of the lists to read: with the square root, some streams read twice as much; without, some needed half of all lists.
+constexpr float LEAST_REACH = 4.5f, MOST_LEAST_REACH = 0.64f;
 // In standard deviations of what a sign code tells: how far a key may seem to be from the best so far, or from the last of
-// the k best, and is still compared by its int8 code. More lose fewer neighbours and cost time.
+// the k best, and is still compared by its 16-bit code. More lose fewer neighbours and cost time.
 constexpr float DOUBT_OF_BEST = 4, DOUBT_OF_LAST = 1;
-// The same for int8 codes, and the residuals.
-constexpr float DOUBT_OF_CODES = 3;
-constexpr size_t AHEAD = 8;  // blocks of sign codes that are prefetched
+constexpr float DOUBT_OF_CODES = 6;  // the same for 16-bit codes, of two keys
+constexpr size_t AHEAD = 8;          // blocks of sign codes that are prefetched
 
 // At least so many keys are read for k neighbours: of only k, all would be taken, near or not.
 int64_t keys_for(int64_t k) { return 2 * k; }
-
-// Of what is read in order, the CPU itself fetches what follows the first lines.
-void prefetch_start(const void *start, int64_t bytes) { prefetch(start, std::min<int64_t>(bytes, 256)); }
 
 }  // namespace
 
@@ -36,202 +39,243 @@ std::vector<Probe> &Probe::pool(int threads) {
 }
 
 void Probe::set_query(const ListStore &store, const float *of, int64_t excluded) {
-    own_code.resize(store.width);
-    own_residual.resize(store.width);
-    whole.resize(store.width);
     query = of;
     exclude = excluded;
-    set_query(own_code.data(), quantise(query, store.size, own_code.data()));
-    quantise_residual(query, store.size, code, scale, own_residual.data());
-    for (int64_t i = 0; i < store.width; i++) whole[i] = static_cast<int16_t>(256 * code[i] + own_residual[i]);
+    own_code.resize(store.width);
+    quantise(query, store.size, own_code.data());
+    set_query(own_code.data());
 }
 
-void Probe::choose_first(const ListStore &store, int64_t k, const Extent &extent) {
+// ---- the nearest lists ----
+
+void Probe::scan_centroids(const ListStore &store, Probe *probes, int n, int64_t to_read) {
+    const int64_t all = store.n_lists, shortlist = std::max({LEAST_PICKED, all / SHARE_PICKED, PICKED_PER_READ * to_read});
+    const bool in_regions = store.are_many() && SCANNED_PER_PICKED * shortlist <= all / 2;
+    const int64_t groups = (all + BLOCK - 1) / BLOCK;
+    const uint8_t *costs[TILE] = {};
+    uint8_t *out[TILE] = {};
+    for (int i = 0; i < n; i++) {
+        probes[i].shortlist = shortlist;
+        probes[i].table.set(store.size, probes[i].code);
+        if (in_regions) probes[i].scan_regions(store, SCANNED_PER_PICKED * shortlist);
+        if (!in_regions) probes[i].distances.resize(groups * BLOCK);
+        costs[i] = probes[i].table.costs;
+        out[i] = probes[i].distances.data();
+    }
+    if (!in_regions) {
+        kernels::distances(costs, n, store.centroids.signs.group(0), groups, store.size.nibbles(), out);
+        for (int i = 0; i < n; i++) std::fill(out[i] + all, out[i] + groups * BLOCK, 255);
+    }
+    for (int i = 0; i < n; i++) probes[i].pick_centroids(store, in_regions);
+}
+
+// The regions of the query's largest coordinates, until they hold `count` lists: of coordinates in the same bin of a
+// histogram all regions, so that it does not matter where in a region a list stands.
+void Probe::scan_regions(const ListStore &store, int64_t count) {
+    constexpr int BINS = 256;
+    const Chains &in = store.regions->lists;
+    const int32_t *along = rotated(code, store.width, AXES);
+    int32_t most = 1;
+    for (int64_t axis = 0; axis < AXES; axis++) most = std::max(most, std::abs(along[axis]));
+    // A little less than BINS, so that no product is more.
+    const float factor = (BINS - 0.1f) / static_cast<float>(most);
+    uint8_t farness[AXES];
+    for (int64_t axis = 0; axis < AXES; axis++)
+        farness[axis] = static_cast<uint8_t>(BINS - 1 - static_cast<int32_t>(static_cast<float>(std::abs(along[axis])) * factor));
+    int64_t held[BINS] = {};
+    for (int64_t axis = 0; axis < AXES; axis++) held[farness[axis]] += in.length[Regions::side(axis, along[axis])];
+    int limit = 0;
+    for (int64_t so_far = held[0]; so_far < count && limit + 1 < BINS; so_far += held[++limit]) continue;
+    blocks.clear();
+    for (int64_t axis = 0; axis < AXES; axis++)
+        if (farness[axis] <= limit)
+            in.for_each_block(Regions::side(axis, along[axis]), [&](Block block) { blocks.push_back(block); });
+    scan_blocks(store.size, store.regions->signs);
+}
+
+// Puts about `shortlist` lists whose centroids are compared by 16-bit codes into `places`, and prefetches these.
+void Probe::pick_centroids(const ListStore &store, bool in_regions) {
+    places.clear();
+    if (store.n_lists > 2 * shortlist) {
+        const auto groups = static_cast<int64_t>(distances.size()) / BLOCK;
+        // Of regions all groups: what a sample tells would depend on where in them lists stand.
+        pick_nearest(groups, shortlist, in_regions ? groups : SAMPLE);
+        if (in_regions) {
+            const auto &members = store.regions->lists.members;
+            for (auto &place : places) place = blocks[place / BLOCK].block * BLOCK + place % BLOCK;
+            for (const int32_t place : places) __builtin_prefetch(&members[place]);
+            for (auto &place : places) place = members[place];
+        }
+    }
+    if (places.empty()) {  // there are few, or all are as far as can be
+        places.resize(store.n_lists);
+        std::iota(places.begin(), places.end(), 0);
+    }
+    const auto first = std::min<size_t>(kernels::ROWS_AHEAD, places.size());
+    for (size_t i = 0; i < first; i++) prefetch(store.centroids.code(places[i]), store.width * sizeof(int16_t));
+    for (const int32_t list : places) __builtin_prefetch(&store.spreads[list]);
+}
+
+void Probe::rank_lists(const ListStore &store, int64_t count) {
+    multiply(store.centroids);
+    lists.resize(static_cast<int64_t>(places.size()));
+    for (size_t i = 0; i < places.size(); i++) {
+        lists.slots[i] = places[i];
+        lists.similarities[i] = static_cast<float>(dots[i]) * OF_PRODUCT;
+    }
+    lists.sort(static_cast<size_t>(count), std::less<>());
+}
+
+int32_t Probe::nearest_of(const ListStore &store, const std::vector<int32_t> &of) {
+    places = of;
+    multiply(store.centroids);
+    return places[std::max_element(dots.begin(), dots.begin() + static_cast<int64_t>(of.size())) - dots.begin()];
+}
+
+// ---- their keys ----
+
+Ranking &Probe::search(const ListStore &store, const Slots &memory, int64_t k, int64_t to_read) {
+    scan_centroids(store, this, 1, to_read);
+    choose_first(store, k, to_read);
+    return read(store, memory, k, to_read);
+}
+
+void Probe::choose_first(const ListStore &store, int64_t k, int64_t to_read) {
     const int64_t n = store.n_lists;
     // Some more lists than would be enough if all had the same length.
-    int64_t count = std::max(extent.first + 1, 2 * keys_for(k) * n / std::max(store.n_keys, 1) + 1);
+    int64_t count = std::max(to_read, 2 * keys_for(k) * n / std::max(store.n_keys, 1) + LEAST_READ), keys;
     for (;; count = n) {
         rank_lists(store, count);
-        for (const auto &list : nearest) {
-            __builtin_prefetch(&store.keys.length[list.id]);
-            __builtin_prefetch(&store.keys.head[list.id]);
+        is_read.assign(places.size(), false);
+        blocks.clear();
+        keys = n_read = 0;
+        for (const uint64_t each : lists.order) {
+            if (n_read >= LEAST_READ && keys >= keys_for(k)) break;
+            take(store, Ranking::row(each));
+            keys += store.keys.length[lists.slots[Ranking::row(each)]];
         }
-        to_read.clear();
-        int64_t keys = 0;
-        for (const auto &list : nearest) {
-            if (static_cast<int64_t>(to_read.size()) >= LEAST_READ && keys >= keys_for(k)) break;
-            if (list.id == hidden) continue;
-            keys += store.keys.length[list.id];
-            to_read.push_back(list);
-        }
-        if (keys >= k || count >= n) break;
-        pick_centroids(store, n);  // these lists are not enough
+        if (keys >= k || static_cast<int64_t>(places.size()) >= n) break;
+        places.resize(n);  // these lists are not enough
+        std::iota(places.begin(), places.end(), 0);
     }
-    already_read.clear();
-    collect(store);
     for (const auto &[block, rows] : blocks) {
         const int64_t first = int64_t{BLOCK} * block;
-        prefetch_start(store.at.codes.data() + first * store.width, rows * store.width);
-        prefetch_start(store.residuals.data() + first * store.width, rows * store.width);
-        prefetch(store.at.scales.data() + first, rows * sizeof(float));
-        prefetch(store.keys.members.data() + first, rows * sizeof(int32_t));
+        // Of what is read in order, the CPU itself fetches what follows the first lines.
+        prefetch(store.at.code(first), std::min<int64_t>(rows * store.width * sizeof(int16_t), 512));
+        prefetch(&store.keys.members[first], rows * sizeof(int32_t));
     }
 }
 
-Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k, const Extent &extent) {
-    read_whole(store, memory);
-    const size_t taken = already_read.size(), first = std::min<size_t>(extent.first, nearest.size());
-    if (taken < first) {
-        to_read.assign(nearest.begin() + static_cast<int64_t>(taken), nearest.begin() + static_cast<int64_t>(first));
-        collect(store);
-        read_near_keys(store, memory, k);
-    }
+// Adds the blocks of a list to what is read next.
+void Probe::take(const ListStore &store, uint32_t row) {
+    is_read[row] = true;
+    n_read++;
+    store.keys.for_each_block(static_cast<int32_t>(lists.slots[row]), [&](Block block) { blocks.push_back(block); });
+}
+
+Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k, int64_t to_read) {
     for (;;) {
-        const int64_t within = choose_next(store, extent.reach);
-        if (to_read.empty()) {
-            if (CROWDED * within <= static_cast<int64_t>(picked.size()) ||
-                static_cast<int64_t>(picked.size()) >= store.n_lists)
-                break;
-            level++;
-            if (store.are_many()) scan(store, this, 1, level);
-            pick_centroids(store, shortlist(store, level));
-            score_picked(store);
-            continue;
-        }
-        const size_t most = std::max<size_t>(LEAST_NEXT, already_read.size());
-        if (to_read.size() > most) {
-            std::nth_element(to_read.begin(), to_read.begin() + static_cast<int64_t>(most), to_read.end());
-            to_read.resize(most);
-        }
-        collect(store);
-        read_near_keys(store, memory, k);
+        read_whole(store, memory);
+        blocks.clear();
+        for (size_t i = n_read; i < std::min<size_t>(to_read, lists.order.size()); i++)
+            take(store, Ranking::row(lists.order[i]));
+        int64_t within_reach;
+        do {
+            if (!blocks.empty()) read_near_keys(store, memory, k);
+            within_reach = choose_next(store, to_read);
+        } while (!blocks.empty());
+        const auto picked = static_cast<int64_t>(lists.slots.size());
+        if (CROWDED * within_reach <= picked || picked >= store.n_lists) break;
+        scan_centroids(store, this, 1, shortlist);  // picks more
+        choose_first(store, k, to_read);
     }
     settle_best(memory);
     return ranking;
 }
 
-float Probe::required_cosine(const ListStore &store, const Near &list, float similarity) const {
-    const Spread spread = store.spreads[list.id];
-    const float doubt = 2 * code_deviation(scale, store.centroids.scales[list.id]);
-    const float cosine = std::max(list.similarity - doubt, 0.0f), sine = std::sqrt(std::max(1 - cosine * cosine, 0.0f));
-    const float more = similarity - list.similarity * spread.cosine - doubt;
-    return more > 0 ? more / std::max(sine * spread.sine, 1e-9f) : 0;
-}
-
-// Puts the lists that were picked, not read, and are within reach into `to_read`; returns how many are within reach, read or
-// not.
-int64_t Probe::choose_next(const ListStore &store, int64_t reach) {
-    const bool all = reach >= REACH_BINS;
-    const float than = best(), most = static_cast<float>(reach) * BIN_WIDTH;
-    int64_t within = 0;
-    to_read.clear();
-    for (const auto &list : picked) {
-        const Spread spread = store.spreads[list.id];
-        // A bound that costs less than the required cosine excludes most.
-        const float doubt = scale + store.centroids.scales[list.id];
-        if (!all && than - list.similarity * spread.cosine - doubt > most * spread.sine) continue;
-        if (list.id == hidden || (!all && required_cosine(store, list, than) > most)) continue;
-        within++;
-        if (!std::binary_search(already_read.begin(), already_read.end(), list.id)) to_read.push_back(list);
+// Takes the lists that were picked, not read, and are within reach; returns how many are within reach, read or not.
+int64_t Probe::choose_next(const ListStore &store, int64_t to_read) {
+    const float least = std::min(LEAST_REACH / std::sqrt(static_cast<float>(store.size.key_size)), MOST_LEAST_REACH);
+    const float than = best(), reach = least * std::sqrt(std::sqrt(static_cast<float>(to_read) / LEAST_READ));
+    int64_t within_reach = 0;
+    next.clear();
+    for (uint32_t row = 0; row < lists.slots.size(); row++) {
+        const float cosine = lists.similarities[row], sine = std::sqrt(std::max(1 - cosine * cosine, 0.0f));
+        const Spread spread = store.spreads[lists.slots[row]];
+        if (than - cosine * spread.cosine > reach * sine * spread.sine) continue;
+        within_reach++;
+        if (!is_read[row]) next.push_back(row);
     }
-    return within;
-}
-
-// Makes the blocks of `to_read` the next to be read.
-void Probe::collect(const ListStore &store) {
+    const auto most = std::max(LEAST_NEXT, n_read);
+    if (static_cast<int64_t>(next.size()) > most) {
+        const auto nearer = [&](uint32_t a, uint32_t b) {
+            return lists.similarities[a] != lists.similarities[b] ? lists.similarities[a] > lists.similarities[b] : a < b;
+        };
+        std::nth_element(next.begin(), next.begin() + most, next.end(), nearer);
+        next.resize(most);
+    }
     blocks.clear();
-    held = 0;
-    for (const auto &list : to_read) {
-        already_read.push_back(list.id);
-        held += store.keys.length[list.id];
-        store.keys.for_each_block(list.id, [&](Block block) { blocks.push_back(block); });
-    }
-    std::sort(already_read.begin(), already_read.end());
+    for (const uint32_t row : next) take(store, row);
+    return within_reach;
 }
 
-// Ranks all keys in `blocks` by codes and residuals.
+// Ranks all keys in `blocks`.
 void Probe::read_whole(const ListStore &store, const Slots &memory) {
-    places.resize(held);
-    int32_t *place = places.data();
-    for (const auto &[block, rows] : blocks) {
-        std::iota(place, place + rows, block * BLOCK);
-        place += rows;
-    }
-    const float unit = whole_dots(store);
-    ranking.resize(held);
-    int64_t start = 0;
-    for (const auto &[block, rows] : blocks) {
-        const int64_t first = int64_t{BLOCK} * block;
-        kernels::scale(&dots[start], store.at.scales.data() + first, unit, rows, &ranking.similarities[start]);
-        std::copy_n(store.keys.members.data() + first, rows, &ranking.slots[start]);
-        start += rows;
-    }
-    drop_excluded(memory, 0);
+    places.clear();
+    for (const auto &[block, rows] : blocks)
+        for (int32_t row = 0; row < rows; row++) places.push_back(block * BLOCK + row);
+    ranking.resize(0);
+    rank_places(store, memory, -2);
 }
 
 // Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of
-// the k best: by sign codes, then by int8 codes, at last with residuals. None is dropped for being one of too many: keys
-// that are too similar for their codes to tell are all read.
+// the k best, by sign codes first. None is dropped for being one of too many: keys that are too similar for their sign codes
+// to tell are all read.
 void Probe::read_near_keys(const ListStore &store, const Slots &memory, int64_t k) {
     const float last = kth_best(k);
     const int limit = std::max(table.limit(store.size, best(), DOUBT_OF_BEST), table.limit(store.size, last, DOUBT_OF_LAST));
-    scan_blocks(store.size, store.at.signs, key_distances);
-    const auto rows = static_cast<int64_t>(key_distances.size());
-    if (limit < 255) {
-        if (static_cast<int64_t>(room.size()) < rows + 2) room.resize(rows + 2);
-        places.assign(room.begin(), room.begin() + kernels::within(key_distances.data(), rows, limit, room.data()));
-    } else {
+    scan_blocks(store.size, store.at.signs);
+    pick_within(std::min(limit, 254));
+    if (limit >= 255) {
         places.clear();
         for (size_t i = 0; i < blocks.size(); i++)
-            for (int row = 0; row < blocks[i].rows; row++) places.push_back(static_cast<int32_t>(i) * BLOCK + row);
+            for (int32_t row = 0; row < blocks[i].rows; row++) places.push_back(static_cast<int32_t>(i) * BLOCK + row);
     }
     for (auto &place : places) place = blocks[place / BLOCK].block * BLOCK + place % BLOCK;
-    prefetch_places(store.at, store.width);
-    score_places(store.at, store.width);
-    size_t kept = 0;
-    for (size_t i = 0; i < places.size(); i++) {
-        places[kept] = places[i];
-        kept += similarities[i] >= last - DOUBT_OF_CODES * code_deviation(scale, store.at.scales[places[i]]);
-    }
-    places.resize(kept);
     for (const int32_t place : places) __builtin_prefetch(&store.keys.members[place]);
-    const float unit = whole_dots(store);
-    const size_t before = ranking.slots.size();
-    ranking.resize(static_cast<int64_t>(before + kept));
-    for (size_t i = 0; i < kept; i++) {
-        ranking.similarities[before + i] = static_cast<float>(dots[i]) * (store.at.scales[places[i]] * unit);
-        ranking.slots[before + i] = store.keys.members[places[i]];
-    }
-    drop_excluded(memory, before);
+    rank_places(store, memory, last - DOUBT_OF_CODES * CODE_DEVIATION);
 }
 
-// Compares the best keys in float32, where residuals do not tell which of them is the nearest.
-void Probe::settle_best(const Slots &memory) {
-    const float error = DOUBT_OF_CODES * 2 * code_deviation(scale, 2 * scale) / 256;
-    const float most = best(), least = most - error;
-    int64_t near = 0, equal = 0;
-    for (const float similarity : ranking.similarities) {
-        near += similarity >= least;
-        equal += similarity == most;
+// Ranks what is in `places` and at least so similar.
+void Probe::rank_places(const ListStore &store, const Slots &memory, float least) {
+    multiply(store.at);
+    size_t n = ranking.slots.size();
+    ranking.resize(static_cast<int64_t>(n + places.size()));
+    for (size_t i = 0; i < places.size(); i++) {
+        const int64_t slot = ranking.slots[n] = store.keys.members[places[i]];
+        ranking.similarities[n] = static_cast<float>(dots[i]) * OF_PRODUCT;
+        n += ranking.similarities[n] >= least && !(exclude >= 0 && memory.sources[slot] == exclude);
     }
-    if (near == equal) return;
+    ranking.resize(static_cast<int64_t>(n));
+}
+
+// Compares the best keys in float32, where 16 bits do not tell which of them is the nearest.
+void Probe::settle_best(const Slots &memory) {
+    const float least = best() - DOUBT_OF_CODES * CODE_DEVIATION;
     for (size_t i = 0; i < ranking.slots.size(); i++)
         if (ranking.similarities[i] >= least)
             ranking.similarities[i] = kernels::dot(query, memory.key(ranking.slots[i]), static_cast<int>(memory.key_size));
 }
 
-void Probe::drop_excluded(const Slots &memory, size_t from) {
-    if (exclude < 0) return;
-    size_t kept = from;
-    for (size_t i = from; i < ranking.slots.size(); i++) {
-        if (memory.sources[ranking.slots[i]] == exclude) continue;
-        ranking.slots[kept] = ranking.slots[i];
-        ranking.similarities[kept++] = ranking.similarities[i];
-    }
-    ranking.resize(static_cast<int64_t>(kept));
+float Probe::nearest_of_all(const ListStore &store, const Slots &memory) {
+    blocks.clear();
+    for (int32_t list = 0; list < store.n_lists; list++)
+        store.keys.for_each_block(list, [&](Block block) { blocks.push_back(block); });
+    read_near_keys(store, memory, 1);
+    settle_best(memory);
+    return best();
 }
 
-// The largest similarity so far; -2 where there is none.
 float Probe::best() const {
     // Positive floats compare as their bits do, above negative ones: compilers vectorise the maximum of integers.
     int32_t most = INT32_MIN;
@@ -254,97 +298,44 @@ float Probe::kth_best(int64_t k) {
     return sorted[k - 1];
 }
 
-Probe::Sample Probe::sample(const ListStore &store, const Slots &memory, int64_t k, Extent extent) {
-    std::vector<int32_t> first;  // lists that are read in any case
-    const int64_t to_read_first = std::min<int64_t>(extent.first, store.n_lists);
-    extent.first = LEAST_READ;  // so that it is seen what fewer would miss
-    const auto search = [&](int32_t without) {
-        hidden = without;
-        scan_centroids(store, this, 1, static_cast<int>(extent.level));
-        choose_first(store, k, extent);
-        first = already_read;
-        read(store, memory, k, extent);
-        hidden = -1;
-    };
-    search(-1);
-    const auto read_lists = std::max(already_read.size(), static_cast<size_t>(to_read_first));
-    const float share = static_cast<float>(read_lists) / static_cast<float>(store.n_lists);
-    // What is nearer than what was found.
-    blocks.clear();
-    for (int32_t block = 0; block < store.keys.blocks; block++)
-        if (const int32_t rows = store.keys.rows_in(block)) blocks.push_back({block, rows});
-    read_near_keys(store, memory, 1);
-    settle_best(memory);
-    if (ranking.slots.empty()) return {false, 0, 0, 0, 0};
-    const float most = best();
-    const auto at = std::find(ranking.similarities.begin(), ranking.similarities.end(), most) - ranking.similarities.begin();
-    const int32_t list = store.keys.chain_of(static_cast<int32_t>(ranking.slots[at]));
-    if (std::binary_search(first.begin(), first.end(), list)) return {true, share, 1, 0, 0};
-    // With what a search would have found without that list, it has to decide to read it.
-    search(list);
-    const float without = best();
-    if (without >= most) return {true, share, 1, 0, 0};
-    Sample sample{true, share, INT32_MAX, REACH_BINS * BIN_WIDTH, 0};
-    const auto is_it = [&](const Near &each) { return each.id == list; };
-    while (std::none_of(picked.begin(), picked.end(), is_it) && level + 1 < LEVELS) {
-        scan_centroids(store, this, 1, level + 1);
-        score_picked(store);
-        sample.level = level;
-    }
-    const auto its = std::find_if(picked.begin(), picked.end(), is_it);
-    if (its == picked.end()) return sample;
-    sample.rank = 1 + std::count_if(picked.begin(), picked.end(), [&](const Near &each) { return each < *its; });
-    sample.cosine = required_cosine(store, *its, without);
-    return sample;
-}
+// ---- steps that centroids and keys have in common ----
 
 // Compares the sign codes of what is in `blocks`.
-void Probe::scan_blocks(const CodeSize &size, const Array<uint8_t> &signs, std::vector<uint8_t> &distances) {
-    const int64_t bytes = size.group_bytes();
+void Probe::scan_blocks(const CodeSize &size, const Signs &signs) {
     const uint8_t *const costs = table.costs;
     distances.resize(blocks.size() * BLOCK);
     for (size_t i = 0; i < blocks.size(); i++) {
-        if (i + AHEAD < blocks.size()) prefetch(signs.data() + blocks[i + AHEAD].block * bytes, bytes);
+        if (i + AHEAD < blocks.size()) prefetch(signs.group(blocks[i + AHEAD].block), size.group_bytes());
         uint8_t *here = &distances[i * BLOCK];
-        kernels::distances(&costs, 1, signs.data() + blocks[i].block * bytes, 1, size.nibbles(), &here);
+        kernels::distances(&costs, 1, signs.group(blocks[i].block), 1, size.nibbles(), &here);
         std::fill(here + blocks[i].rows, here + BLOCK, 255);
     }
 }
 
-// Puts the indices of the smallest of these distances into `places`: about `count`, as a sample of so many groups tells, and
-// none of 255.
-void Probe::pick_nearest(const std::vector<uint8_t> &distances, int64_t groups, int64_t count, int64_t sample) {
-    const int64_t n = groups * BLOCK, step = std::max<int64_t>(groups / std::max<int64_t>(sample, 1), 1);
-    const int64_t sampled = (groups + step - 1) / step;
-    const double share = static_cast<double>(sampled) / static_cast<double>(std::max<int64_t>(groups, 1));
-    const int limit = signs::limit_for(distances.data(), groups, step, static_cast<double>(count) * share);
+// Puts what is nearest by `distances` into `places`, about `count`: how near that is, is told by some of the groups.
+void Probe::pick_nearest(int64_t groups, int64_t count, int64_t sample) {
+    const int64_t step = std::max<int64_t>(groups / sample, 1), sampled = (groups + step - 1) / step;
+    const double wanted = static_cast<double>(count * sampled) / static_cast<double>(std::max<int64_t>(groups, 1));
+    int limit = 0;
+    for (int most = 254; limit < most;) {
+        const int middle = (limit + most) / 2;
+        if (static_cast<double>(kernels::count(distances.data(), groups, step, middle)) >= wanted)
+            most = middle;
+        else
+            limit = middle + 1;
+    }
+    pick_within(limit);
+}
+
+void Probe::pick_within(int limit) {
+    const auto n = static_cast<int64_t>(distances.size());
     if (static_cast<int64_t>(room.size()) < n + 2) room.resize(n + 2);
     places.assign(room.begin(), room.begin() + kernels::within(distances.data(), n, limit, room.data()));
 }
 
-// For score_places: of the codes the first, since it fetches the next ones itself.
-void Probe::prefetch_places(const Codes &at, int64_t width) const {
-    const auto first = std::min<int64_t>(kernels::ROWS_AHEAD, static_cast<int64_t>(places.size()));
-    for (int64_t i = 0; i < first; i++) prefetch(at.codes.data() + places[i] * width, width);
-    for (const int32_t place : places) __builtin_prefetch(&at.scales[place]);
-}
-
-void Probe::score_places(const Codes &at, int64_t width) {
+// Multiplies the query with the codes at `places`, into `dots`.
+void Probe::multiply(const Codes &at) {
     const auto n = static_cast<int64_t>(places.size());
     dots.resize(n + 3);
-    similarities.resize(n);
-    kernels::dots(code, at.codes.data(), places.data(), n, width, dots.data());
-    for (int64_t i = 0; i < n; i++) similarities[i] = static_cast<float>(dots[i]) * (at.scales[places[i]] * scale);
-}
-
-// Multiplies the query with what is in `places`, by codes and residuals, into `dots`. Returns the unit of these, but for the
-// scale of each place.
-float Probe::whole_dots(const ListStore &store) {
-    const auto n = static_cast<int64_t>(places.size());
-    int shift = 0;
-    while (int64_t{2} << shift < store.width) shift++;
-    dots.resize(n + 3);
-    kernels::whole_dots(whole.data(), store.at.codes.data(), store.residuals.data(), places.data(), n, store.width, shift,
-                        dots.data());
-    return scale * static_cast<float>(1 << shift) / 65536;
+    kernels::dots(code, at.codes.data(), places.data(), n, at.width, dots.data());
 }

@@ -1,16 +1,14 @@
 // The search of one query in the lists: from the nearest centroids to the best keys.
 //
-// The nearest lists are read first. A list that was not read may still hold a key nearer than the best so far: a key of the
-// list is its centroid times a cosine (the list's spread), plus the rest in some direction perpendicular to the centroid,
-// and so is the query. How similar the two are depends on the cosine between these two directions. What it would have to be
-// to beat the best so far is the list's required cosine. If keys spread alike in all dimensions, this cosine has a standard
-// deviation of 1 / sqrt(key_size); where they spread more in some, as they do, it is larger, but about the same for all
-// queries. So up to which required cosine lists are read (the reach) is learned (lists_learn.cpp): a query among
-// near-duplicates reads as many lists as it needs, and an easy one few. Keys that differ from all others of their list are
-// found by how near its centroid is: how many of the nearest lists are read in any case is learned with the reach.
+// The nearest lists are read first: as many as were learned to be enough (lists.cpp), and as hold enough keys. A list that
+// was not read may still hold a key nearer than the best so far: a key of the list is its centroid times a cosine (the
+// list's spread), plus the rest in some direction perpendicular to the centroid, and so is the query. How similar the two
+// are depends on the cosine between these two directions. What it would have to be to beat the best so far is the list's
+// required cosine. If keys spread alike in all dimensions, this cosine has a standard deviation of 1 / sqrt(key_size): lists
+// within some of these deviations are read too, those that need the least first, until none is left. So a query among
+// near-duplicates, which centroids cannot tell apart, reads as many lists as it needs, and an easy one none.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,125 +16,76 @@
 #include "../memory/slots.h"
 #include "lists_store.h"
 
-constexpr int LEVELS = 8;       // that are told apart, see Probe::scan_centroids
-constexpr int RANK_BINS = 7;    // of ranks among the nearest lists: up to 2, 4, ..., 64, and more
-constexpr int REACH_BINS = 64;  // of required cosines: the last one holds all that are larger
-constexpr float BIN_WIDTH = 0.02f;
-constexpr int64_t ALL = INT32_MAX;  // as reach: reading all keys in order costs less than the lists within reach
-
-// How far a search goes.
-struct Extent {
-    int64_t level = 0;  // how many centroids are compared by int8 codes, see Probe::scan_centroids
-    int64_t first = 2;  // nearest lists that are read in any case
-    int64_t reach = 0;  // required cosine up to which others are read, in bins; or ALL
-};
-
-struct Near {
-    float similarity;
-    int32_t id;
-    bool operator<(const Near &other) const {  // the nearest first; of equals, the lowest
-        return similarity != other.similarity ? similarity > other.similarity : id < other.id;
-    }
-};
-
 // Changes nothing but itself: room that is used again from query to query, in cache lines of its own.
 class alignas(128) Probe {
   public:
-    std::vector<Near> nearest;  // lists, the nearest first
-
     // TILE probes for each of so many threads: the calling thread's own, so that small calls allocate nothing.
     static std::vector<Probe> &pool(int threads);
 
     // What is searched for from now on: a query, or the code of a key.
     void set_query(const ListStore &, const float *query, int64_t excluded);
-    void set_query(const int8_t *its_code, float its_scale) {
-        code = its_code;
-        scale = its_scale;
-    }
+    void set_query(const int16_t *its_code) { code = its_code; }
 
     // Compares the sign codes of centroids with those of n queries, at most TILE (codes that are read once for several
-    // queries cost half), and picks the best: four times as many at each level, in as many regions.
-    static void scan_centroids(const ListStore &, Probe *, int n, int level);
+    // queries cost half), and picks the nearest, enough for so many lists to read.
+    static void scan_centroids(const ListStore &, Probe *, int n, int64_t to_read);
 
-    // Puts the `count` nearest of the lists that were picked into `nearest`.
+    // The i-th nearest of the lists that were picked, of which the first `count` are sorted; the last if there are fewer.
     void rank_lists(const ListStore &, int64_t count);
+    int32_t nearest(size_t i) const {
+        return static_cast<int32_t>(lists.slots[Ranking::row(lists.order[std::min(i, lists.order.size() - 1)])]);
+    }
 
     // The nearest of some lists; needs no scan_centroids.
-    int32_t nearest_of(const ListStore &, const std::vector<int32_t> &lists);
+    int32_t nearest_of(const ListStore &, const std::vector<int32_t> &of);
 
     // Chooses what to read first: the nearest lists, until they hold enough keys for k neighbours. Prefetches it.
-    void choose_first(const ListStore &, int64_t k, const Extent &);
+    void choose_first(const ListStore &, int64_t k, int64_t to_read);
 
     // The k best keys, and some more: of what was chosen, and of other lists.
-    Ranking &read(const ListStore &, const Slots &, int64_t k, const Extent &);
+    Ranking &read(const ListStore &, const Slots &, int64_t k, int64_t to_read);
 
-    // What a query tells about how to search for its k nearest keys, by comparing it with all keys.
-    struct Sample {
-        bool exists;   // whether there is any key
-        float share;   // of all lists, that a search of this extent reads
-        int64_t rank;  // of the list of the nearest key among the nearest lists; 1: a search comes to it by itself
-        float cosine;  // its required cosine, with what was found without it; 0: as above
-        int level;     // the level at which it is picked; 0: as above
-    };
-    Sample sample(const ListStore &, const Slots &, int64_t k, Extent);
+    // All of this at once, for one query.
+    Ranking &search(const ListStore &, const Slots &, int64_t k, int64_t to_read);
 
-    static int bin_of(float cosine) { return static_cast<int>(std::min(cosine / BIN_WIDTH, REACH_BINS - 1.0f)); }
+    // After a search: the similarity of the nearest key of all, -2 where there is none.
+    float nearest_of_all(const ListStore &, const Slots &);
+
+    // The largest similarity so far; -2 where there is none.
+    float best() const;
+    int64_t lists_read() const { return n_read; }
 
   private:
     int64_t exclude = -1;
     const float *query = nullptr;
-    const int8_t *code = nullptr;
-    float scale = 0;
-    std::vector<int8_t> own_code, own_residual;
-    std::vector<int16_t> whole;  // 256 * code + residual
-    signs::Table table;
+    const int16_t *code = nullptr;
+    std::vector<int16_t> own_code;
+    CostTable table;
 
-    std::vector<uint8_t> centroid_distances, key_distances;
-    // What centroid_distances are of: all centroids, or `scanned` blocks of them, or `scanned` blocks of regions.
-    enum class Scanned { all, blocks, regions } what = Scanned::all;
-    std::vector<int32_t> scanned;
-    std::vector<int32_t> coordinates;     // along the axes of regions
-    std::vector<uint8_t> axis_distances;  // 255 less the share of the largest
-    std::vector<int32_t> bins, dots, room;
-    int level = 0;
-    std::vector<Near> picked;  // lists whose centroids were compared by int8 codes
+    int64_t shortlist = 0;                 // so many centroids are to be compared by 16-bit codes
+    std::vector<uint8_t> distances;        // of centroids or keys, by sign codes
+    std::vector<int32_t> room, dots;
+    std::vector<int32_t> places;           // of centroids or keys that are compared by 16-bit codes
+    Ranking lists;                         // whose centroids were so
+    std::vector<char> is_read;             // of each row of `lists`
+    int64_t n_read = 0;                    // lists
+    std::vector<Block> blocks;             // of the lists that are read now
+    std::vector<uint32_t> next;            // rows of `lists` to read next
+    std::vector<float> sorted;
+    Ranking ranking;                       // keys
 
-    std::vector<Near> to_read;          // lists
-    std::vector<int32_t> already_read;  // lists, ascending
-    int32_t hidden = -1;                // a list that is not read, see `sample`
-    std::vector<Block> blocks;          // of the lists that are read now
-    int64_t held = 0;                   // keys in them
-
-    // Places of centroids or keys that are compared by codes, and their similarities.
-    std::vector<int32_t> places;
-    std::vector<float> similarities, sorted;
-    Ranking ranking;
-
-    static int64_t shortlist(const ListStore &, int level);
-    static void scan(const ListStore &, Probe *, int n, int level);
-    static void scan_all(const ListStore &, Probe *, int n);
-    static void scan_near_blocks(const ListStore &, Probe *, int n, int64_t count);
     void scan_regions(const ListStore &, int64_t count);
-    int near_axes(const ListStore &, int64_t count);
-    void pick_centroids(const ListStore &, int64_t count);
-    void score_picked(const ListStore &);
-    // The place of row `i` of what was scanned.
-    int32_t scanned_place(int32_t i) const { return scanned[i / BLOCK] * BLOCK + i % BLOCK; }
-
-    float required_cosine(const ListStore &, const Near &list, float similarity) const;
-    int64_t choose_next(const ListStore &, int64_t reach);
-    void collect(const ListStore &);
+    void pick_centroids(const ListStore &, bool in_regions);
+    void take(const ListStore &, uint32_t row);
+    int64_t choose_next(const ListStore &, int64_t to_read);
     void read_whole(const ListStore &, const Slots &);
     void read_near_keys(const ListStore &, const Slots &, int64_t k);
     void settle_best(const Slots &);
-    void drop_excluded(const Slots &, size_t from);
-    float best() const;
+    void rank_places(const ListStore &, const Slots &, float least);
     float kth_best(int64_t k);
 
-    void scan_blocks(const CodeSize &, const Array<uint8_t> &signs, std::vector<uint8_t> &distances);
-    void pick_nearest(const std::vector<uint8_t> &distances, int64_t groups, int64_t count, int64_t sample);
-    void prefetch_places(const Codes &, int64_t width) const;
-    void score_places(const Codes &, int64_t width);
-    float whole_dots(const ListStore &);
-    void keep_best(int64_t count);
+    void scan_blocks(const CodeSize &, const Signs &);
+    void pick_nearest(int64_t groups, int64_t count, int64_t sample);
+    void pick_within(int limit);
+    void multiply(const Codes &);
 };

@@ -22,48 +22,39 @@ constexpr int64_t AXES = 2048;
 class Regions {
   public:
     Regions(int64_t max_lists, const CodeSize &size)
-        : lists(2 * AXES, 2 * AXES + max_lists / BLOCK, max_lists), signs(lists.members.size() * size.bits / 8, 0),
-          nearest(max_lists), bits(size.bits) {
+        : lists(2 * AXES, 2 * AXES + max_lists / BLOCK, max_lists), signs(lists.members.size(), size), nearest(max_lists) {
         for (int32_t region = 0; region < 2 * AXES; region++) lists.start(region);
     }
 
     Chains lists;            // the lists in each region
-    Array<uint8_t> signs;    // of each place: the sign code of the list's centroid, once more
+    Signs signs;             // of each place: the sign code of the list's centroid, once more
     Array<int32_t> nearest;  // of each list: the region of its centroid, into which `follow` puts it
 
     static int32_t side(int64_t axis, int32_t coordinate) { return static_cast<int32_t>(2 * axis + (coordinate < 0)); }
 
-    // The coordinates of a code along the axes; returns the largest, without its sign.
-    static int32_t coordinates(const int8_t *code, int64_t width, std::vector<int32_t> &out) {
-        out.resize(std::max(AXES, 2 * width));
-        kernels::rotate(code, width, AXES, out.data());
-        return kernels::farthest(out.data(), AXES);
-    }
-
     // The region of a code: of equally near ones, the lowest.
-    static int32_t of(const int8_t *code, int64_t width, std::vector<int32_t> &scratch) {
-        const int32_t most = coordinates(code, width, scratch);
+    static int32_t of(const int16_t *code, int64_t width) {
+        const int32_t *along = rotated(code, width, AXES);
         int64_t axis = 0;
-        while (std::abs(scratch[axis]) != most) axis++;
-        return side(axis, scratch[axis]);
+        for (int64_t i = 1; i < AXES; i++)
+            if (std::abs(along[i]) > std::abs(along[axis])) axis = i;
+        return side(axis, along[axis]);
     }
 
     void leave(int32_t list) {
         const int32_t place = lists.places[list];
         if (place < 0) return;
-        const int32_t last = lists.remove(list);
-        if (place != last) signs::copy(signs.data(), last, signs.data(), place, bits);
+        lists.places[list] = -1;
+        const int32_t last = lists.give_up(place);
+        if (place != last) signs.copy(signs, last, place);
     }
 
     // Moves a list whose centroid has changed to its region, and copies the sign code of the centroid.
-    void follow(int32_t list, const uint8_t *centroid_signs) {
+    void follow(int32_t list, const Signs &of_centroids) {
         if (lists.chain_of(list) != nearest[list]) {
             leave(list);
             lists.add(list, nearest[list]);
         }
-        signs::copy(centroid_signs, list, signs.data(), lists.places[list], bits);
+        signs.copy(of_centroids, list, lists.places[list]);
     }
-
-  private:
-    int64_t bits;
 };

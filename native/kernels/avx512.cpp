@@ -6,8 +6,6 @@
 #endif
 #include <immintrin.h>
 
-#include <cstring>
-
 #include "loops.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vnni")))
@@ -66,32 +64,40 @@ AVX512 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][P
     each(panels, tile, sums, masks);
 }
 
-// The distances of a group by its first NIBBLES nibbles, four at a time. Sums that stop at 255 are the same in any order.
-template <int QUERIES, int NIBBLES>
-AVX512 INLINE void distances_of(const uint8_t *const *costs, const uint8_t *signs, __m256i (&out)[QUERIES]) {
+// Four nibbles of 32 codes at a time. Sums that stop at 255 are the same in any order.
+template <int QUERIES>
+AVX512 void distances_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                         uint8_t *const *out) {
     const __m512i mask = _mm512_set1_epi8(15);
-    __m512i sums[QUERIES][2];  // codes 0 to 15, and 16 to 31; in all four quarters
-    UNROLL for (int query = 0; query < QUERIES; query++) sums[query][0] = sums[query][1] = _mm512_setzero_si512();
-    UNROLL for (int j = 0; j < NIBBLES; j += 4) {
-        const __m512i four = _mm512_loadu_si512(signs + 16 * j);
-        const __m512i low = _mm512_and_si512(four, mask), high = _mm512_and_si512(_mm512_srli_epi16(four, 4), mask);
-        UNROLL for (int query = 0; query < QUERIES; query++) {
-            const __m512i cost = _mm512_loadu_si512(costs[query] + 16 * j);
-            sums[query][0] = _mm512_adds_epu8(sums[query][0], _mm512_shuffle_epi8(cost, low));
-            sums[query][1] = _mm512_adds_epu8(sums[query][1], _mm512_shuffle_epi8(cost, high));
+    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
+        __m512i sums[QUERIES][2];  // codes 0 to 15, and 16 to 31; in all four quarters
+        UNROLL for (int query = 0; query < QUERIES; query++) sums[query][0] = sums[query][1] = _mm512_setzero_si512();
+        UNROLL for (int64_t j = 0; j < nibbles; j += 4) {
+            const __m512i four = _mm512_loadu_si512(signs + 16 * j);
+            const __m512i low = _mm512_and_si512(four, mask), high = _mm512_and_si512(_mm512_srli_epi16(four, 4), mask);
+            UNROLL for (int query = 0; query < QUERIES; query++) {
+                const __m512i cost = _mm512_loadu_si512(costs[query] + 16 * j);
+                sums[query][0] = _mm512_adds_epu8(sums[query][0], _mm512_shuffle_epi8(cost, low));
+                sums[query][1] = _mm512_adds_epu8(sums[query][1], _mm512_shuffle_epi8(cost, high));
+            }
         }
-    }
-    UNROLL for (int query = 0; query < QUERIES; query++) {
-        __m256i half[2];
-        UNROLL for (int i = 0; i < 2; i++)
-            half[i] = _mm256_adds_epu8(_mm512_castsi512_si256(sums[query][i]), _mm512_extracti64x4_epi64(sums[query][i], 1));
-        out[query] = _mm256_adds_epu8(_mm256_permute2x128_si256(half[0], half[1], 0x20),
-                                      _mm256_permute2x128_si256(half[0], half[1], 0x31));
+        UNROLL for (int query = 0; query < QUERIES; query++) {
+            __m256i half[2];
+            UNROLL for (int i = 0; i < 2; i++)
+                half[i] = _mm256_adds_epu8(_mm512_castsi512_si256(sums[query][i]),
+                                           _mm512_extracti64x4_epi64(sums[query][i], 1));
+            _mm256_storeu_si256(reinterpret_cast<__m256i *>(out[query] + group * GROUP),
+                                _mm256_adds_epu8(_mm256_permute2x128_si256(half[0], half[1], 0x20),
+                                                 _mm256_permute2x128_si256(half[0], half[1], 0x31)));
+        }
     }
 }
 
-#define TARGET AVX512
-#include "groups_x86.h"
+AVX512 void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                      uint8_t *const *out) {
+    static constexpr decltype(&distances_in<1>) in[] = {distances_in<1>, distances_in<2>, distances_in<3>, distances_in<4>};
+    in[queries - 1](costs, signs, groups, nibbles, out);
+}
 
 }  // namespace
 
@@ -99,7 +105,6 @@ Table make(Table table) {
     table.name = "avx512";
     table.scan = scan;
     table.distances = distances;
-    table.near_groups = near_groups;
     return table;
 }
 

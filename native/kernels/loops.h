@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
+#include <cstring>
 
 #include "kernels.h"
 
@@ -16,14 +16,45 @@
 
 namespace kernels::loops {
 
-// The random flips and the transform, but for its last three rounds: eights(x, size) does those, within each 8 numbers.
-template <typename Eights>
-INLINE void rotate(const int8_t *__restrict code, int64_t width, int64_t bits, int32_t *__restrict out,
-                   const Eights &eights) {
+// 32 sums side by side, added up as a tree: an order that vectors of any length can follow.
+INLINE float dot(const float *a, const float *b, int size) {
+    typedef float Eight __attribute__((vector_size(32)));  // of a CPU with shorter vectors the compiler takes several
+    Eight sums[4] = {}, x, y;
+    for (; size >= 32; a += 32, b += 32, size -= 32)
+        UNROLL for (int i = 0; i < 4; i++) {
+            std::memcpy(&x, a + 8 * i, 32);
+            std::memcpy(&y, b + 8 * i, 32);
+            sums[i] += x * y;
+        }
+    float rest[32];
+    std::memcpy(rest, sums, sizeof rest);
+    for (int i = 0; i < size; i++) rest[i] += a[i] * b[i];
+    for (int i = 0; i < 8; i++) rest[i] = (rest[i] + rest[8 + i]) + (rest[16 + i] + rest[24 + i]);
+    for (int half = 4; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) rest[i] += rest[half + i];
+    return rest[0];
+}
+
+INLINE int64_t count(const uint8_t *distances, int64_t groups, int64_t step, int limit) {
+    constexpr int MOST = 255;  // groups that are counted in bytes
+    int64_t found = 0;
+    for (int64_t group = 0; group < groups;) {
+        uint8_t here[GROUP] = {};
+        for (int n = 0; n < MOST && group < groups; n++, group += step)
+            for (int i = 0; i < GROUP; i++) here[i] += distances[group * GROUP + i] <= static_cast<uint8_t>(limit);
+        for (const uint8_t each : here) found += each;
+    }
+    return found;
+}
+
+// Each round of the Hadamard transform is the same loop, from one half of the room into the other (Pease 1968).
+INLINE void rotate(const int16_t *__restrict code, int64_t width, int64_t bits, int32_t *__restrict out) {
     int64_t size = 32;
     while (size < width) size *= 2;
+    const bool odd = __builtin_ctzll(size) % 2;
     for (int64_t start = 0; start < bits; start += size) {
-        int32_t *x = out + start;
+        // After the last round, the numbers are where they belong.
+        int32_t *x = out + start + (odd ? size : 0), *y = out + start + (odd ? 0 : size);
         for (int64_t i = 0; i < width; i++) {
             uint32_t random = static_cast<uint32_t>(start + i + 1) * 0x9e3779b1u;
             random = (random ^ (random >> 15)) * 0x85ebca77u;
@@ -31,52 +62,21 @@ INLINE void rotate(const int8_t *__restrict code, int64_t width, int64_t bits, i
             x[i] = (code[i] ^ flip) - flip;
         }
         std::fill(x + width, x + size, 0);
-        for (int64_t half = size / 2; half > 4; half /= 2)
-            for (int64_t left = 0; left < size; left += 2 * half)
-                for (int64_t i = left; i < left + half; i++) {
-                    const int32_t a = x[i], b = x[i + half];
-                    x[i] = a + b;
-                    x[i + half] = a - b;
-                }
-        eights(x, size);
+        for (int64_t round = size; round > 1; round /= 2, std::swap(x, y)) {
+            const int32_t *__restrict from = x;
+            int32_t *__restrict to = y;
+            for (int64_t i = 0; i < size / 2; i++) {
+                to[2 * i] = from[i] + from[i + size / 2];
+                to[2 * i + 1] = from[i] - from[i + size / 2];
+            }
+        }
     }
 }
 
-INLINE void scale(const int32_t *dots, const float *scales, float scale, int64_t n, float *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = static_cast<float>(dots[i]) * (scales[i] * scale);
-}
+INLINE const int16_t *row(const int16_t *codes, const int32_t *ids, int64_t i, int64_t width) { return codes + ids[i] * width; }
 
-INLINE void add(int32_t *sum, const int8_t *code, int32_t weight, int64_t width) {
-    for (int64_t i = 0; i < width; i++) sum[i] += weight * code[i];
-}
-
-INLINE void residual(const float *__restrict x, int64_t n, const int8_t *__restrict code, float factor,
-                     int8_t *__restrict out) {
-    for (int64_t i = 0; i < n; i++) {
-        const float whole = x[i] * factor;
-        const int32_t left = static_cast<int32_t>(whole + (whole < 0 ? -0.5f : 0.5f)) - 256 * code[i];
-        out[i] = static_cast<int8_t>(std::min(std::max(left, -127), 127));
-    }
-}
-
-INLINE int32_t farthest(const int32_t *along, int64_t n) {
-    int32_t most = 0;
-    for (int64_t i = 0; i < n; i++) most = std::max(most, std::abs(along[i]));
-    return most;
-}
-
-INLINE void farness(const int32_t *__restrict along, int64_t n, float factor, uint8_t *__restrict out) {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = static_cast<uint8_t>(255 - static_cast<int32_t>(static_cast<float>(std::abs(along[i])) * factor));
-}
-
-INLINE const int8_t *row(const int8_t *codes, const int32_t *ids, int64_t i, int64_t width) {
-    return codes + (ids ? ids[i] : i) * width;
-}
-
-template <int LOCALITY>
-INLINE void prefetch_row(const int8_t *row, int64_t width) {
-    for (int64_t i = 0; i < width; i += 64) __builtin_prefetch(row + i, 0, LOCALITY);
+INLINE void prefetch_row(const int16_t *row, int64_t width) {
+    for (int64_t i = 0; i < width; i += 32) __builtin_prefetch(row + i);
 }
 
 }  // namespace kernels::loops

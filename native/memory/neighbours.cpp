@@ -57,60 +57,49 @@ void softmax(const float *__restrict similarities, int64_t n, float inverse_temp
 }  // namespace
 
 // A radix sort by 16 bits of the similarity, the upper ones of those in which they differ: no branch is mispredicted, and
-// few are equal in these bits; std::sort does the rest. What is too far by the upper 8 bits is left out before.
-void Ranking::sort(const Slots &memory, size_t k) {
+// few are equal in these bits. What is too far by the upper 8 bits is left out before. `order` is then of (how much less
+// than the largest, row); returns by how much to shift it to the right to get these 16 bits.
+int Ranking::sort_roughly(size_t k) {
     constexpr int DIGITS = 256;
-    size_t n = similarities.size();
-    falling.resize(n);
+    constexpr float ONE = 1 << 29;
+    const size_t n = similarities.size();
+    fixed.resize(n);
     order.resize(n + 1);
-    uint32_t least = ~0u, most = 0;
+    int32_t least = INT32_MAX, most = INT32_MIN;
     for (size_t i = 0; i < n; i++) {
-        similarities[i] += 0.0f;  // -0 is 0
-        const auto bits = bits_of<uint32_t>(similarities[i]);
-        falling[i] = bits >> 31 ? bits : 0x7FFFFFFFu - bits;
-        least = std::min(least, falling[i]);
-        most = std::max(most, falling[i]);
+        fixed[i] = static_cast<int32_t>(similarities[i] * ONE);
+        least = std::min(least, fixed[i]);
+        most = std::max(most, fixed[i]);
     }
+    const auto below = [&](size_t i) { return static_cast<uint32_t>(most) - static_cast<uint32_t>(fixed[i]); };
     int shift = 0;  // past what is below the 16 bits
-    while (n > 0 && (most - least) >> shift > 0xFFFF) shift++;
+    while (n > 0 && (static_cast<uint32_t>(most) - static_cast<uint32_t>(least)) >> shift > 0xFFFF) shift++;
     uint32_t upper[DIGITS + 1] = {}, lower[DIGITS + 1] = {};  // how many there are of a digit, then where those begin
-    for (size_t i = 0; i < n; i++) upper[((falling[i] - least) >> (shift + 8)) + 1]++;
+    for (size_t i = 0; i < n; i++) upper[(below(i) >> (shift + 8)) + 1]++;
     uint32_t last = 0;
-    for (; last < DIGITS; last++) {
-        if (upper[last] >= k) break;
-        upper[last + 1] += upper[last];
-    }
+    for (; last < DIGITS && upper[last] < k; last++) upper[last + 1] += upper[last];
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t each = falling[i] - least;
-        order[kept] = static_cast<uint64_t>(each) << 32 | i;
-        kept += each >> (shift + 8) < last;
+        order[kept] = static_cast<uint64_t>(below(i)) << 32 | i;
+        kept += below(i) >> (shift + 8) < last;
     }
-    n = kept;
-    order.resize(n);
-    other.resize(n);
+    order.resize(kept);
+    other.resize(kept);
     shift += 32;  // past the row
     for (const uint64_t each : order) lower[(each >> shift & 255) + 1]++;
     for (int digit = 0; digit < DIGITS; digit++) lower[digit + 1] += lower[digit];
     for (const uint64_t each : order) other[lower[each >> shift & 255]++] = each;
     for (const uint64_t each : other) order[upper[each >> (shift + 8)]++] = each;
-    auto slot = [&](uint64_t each) { return slots[each & 0xFFFFFFFFu]; };
-    auto before = [&](uint64_t a, uint64_t b) {
-        return a >> 32 != b >> 32 ? a >> 32 < b >> 32 : memory.newer(slot(a), slot(b));
-    };
-    for (size_t first = 0, end; first < n; first = end) {
-        for (end = first + 1; end < n && order[end] >> shift == order[first] >> shift; end++) continue;
-        if (end > first + 1) std::sort(order.begin() + first, order.begin() + end, before);
-    }
+    return shift;
 }
 
 void Neighbours::set(const Slots &memory, int64_t row, Ranking &ranking, float inverse_temperature) const {
-    ranking.sort(memory, static_cast<size_t>(k));
+    ranking.sort(static_cast<size_t>(k), [&](int64_t a, int64_t b) { return memory.newer(a, b); });
     const int64_t count = std::min(static_cast<int64_t>(ranking.order.size()), k);
     int64_t *const its_slots = slots + row * k, *const its_values = values + row * k;
     float *const its_similarities = similarities + row * k, *const its_weights = weights + row * k;
     for (int64_t j = 0; j < count; j++) {
-        const uint64_t i = ranking.order[j] & 0xFFFFFFFFu;
+        const uint32_t i = Ranking::row(ranking.order[j]);
         its_slots[j] = ranking.slots[i];
         its_similarities[j] = ranking.similarities[i];
         __builtin_prefetch(memory.values + its_slots[j]);

@@ -1,6 +1,7 @@
 // The neighbours of queries: sorted, and weighed by a softmax.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,18 +13,34 @@ class Ranking {
   public:
     std::vector<int64_t> slots;
     std::vector<float> similarities;
+    std::vector<uint64_t> order;  // made by `sort`: row(order[0]) is the nearest
 
     void resize(int64_t n) {
         slots.resize(n);
         similarities.resize(n);
     }
 
-  private:
-    friend struct Neighbours;
-    std::vector<uint32_t> falling;       // falls as the similarity rises
-    std::vector<uint64_t> order, other;  // `falling`, and the row it is of
+    static uint32_t row(uint64_t each) { return static_cast<uint32_t>(each); }
 
-    void sort(const Slots &memory, size_t k);  // the k nearest first; of equally similar slots the newest
+    // Puts the k nearest first, and perhaps some more; of equally similar slots a before b, if before(a, b).
+    template <typename Before>
+    void sort(size_t k, const Before &before) {
+        const int shift = sort_roughly(k);
+        for (size_t first = 0, end; first < order.size(); first = end) {
+            for (end = first + 1; end < order.size() && order[end] >> shift == order[first] >> shift; end++) continue;
+            if (end == first + 1) continue;
+            std::sort(order.begin() + first, order.begin() + end, [&](uint64_t a, uint64_t b) {
+                const float of_a = similarities[row(a)], of_b = similarities[row(b)];
+                return of_a != of_b ? of_a > of_b : before(slots[row(a)], slots[row(b)]);
+            });
+        }
+    }
+
+  private:
+    std::vector<int32_t> fixed;  // similarities in fixed point
+    std::vector<uint64_t> other;
+
+    int sort_roughly(size_t k);
 };
 
 // Room for the neighbours of n queries, k each: nearest first, of equals the newest, then -1 where there are fewer.

@@ -25,7 +25,7 @@ struct Found {
 
     Neighbours neighbours() const { return {slots, similarities, values, weights, k}; }
     Queries queries() const { return {units, exclude, n}; }
-    Asked asked() const { return {queries(), hint_count > 0 ? hints : nullptr}; }
+    Asked asked() const { return {queries(), k, hint_count > 0 ? hints : nullptr}; }
 
     // The rows where `mask`, (n,), is true.
     Found select(const bool *mask) const;

