@@ -98,6 +98,7 @@ class Line:
         who: by whom, where that was said.
         reason: why, where that was said.
         count: how many examples it concerned.
+        labels: up to five of the labels that its examples have in it.
         undone: the entry that took it back, or None.
         detail: more.
     """
@@ -108,6 +109,7 @@ class Line:
     who: str | None
     reason: str | None
     count: int
+    labels: list[Label]
     undone: int | None
     detail: dict[str, Any]
 
@@ -432,8 +434,18 @@ class KeptClassifier:
             undone = self._undone()
             first = 1 if last is None else max(kept.now - last + 1, 1)
             return [
-                Line(e.id, _when(e.time), e.kind, e.who, e.reason, len(e.changes), undone.get(e.id), e.detail)
-                for e in kept.journal.read(first, kept.now)
+                Line(
+                    id=entry.id,
+                    when=_when(entry.time),
+                    kind=entry.kind,
+                    who=entry.who,
+                    reason=entry.reason,
+                    count=len(entry.changes),
+                    labels=[json.loads(kept.labels[n]) for n in np.unique(entry.changes[:, LABEL])[:6] if n >= 0][:5],
+                    undone=undone.get(entry.id),
+                    detail=entry.detail,
+                )
+                for entry in kept.journal.read(first, kept.now)
             ]
 
     @property

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 
 import rarecall
-from rarecall.cli import demo
+from rarecall.cli import demo, serve
 
-COMMANDS = (demo,)
+COMMANDS = (demo, serve)
 # Packages that only some commands need, and the extra that installs each.
-EXTRAS = {"matplotlib": "demo", "tqdm": "demo"}
+EXTRAS = {"matplotlib": "demo", "tqdm": "demo", "PIL": "serve", "starlette": "serve", "uvicorn": "serve"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
