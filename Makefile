@@ -9,13 +9,18 @@ ifneq ($(wildcard ../shared/data),)
 export RARECALL_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo tables test test-slow torture lint format docs bench sanitize setup clean
+.PHONY: demo serve tables test test-slow torture lint format docs bench sanitize setup clean
 
 demo: $(VENV)/library
 	$(BIN)/rarecall demo --out demo.png
 ifneq ($(wildcard $(RARECALL_DATA)/omniglot/*.zip),)
 	$(BIN)/python -m experiments.omniglot demo --out omniglot-demo.png
 endif
+	@echo "Now teach it yourself, in the browser: make serve"
+
+# A page with drawings, and with text and pictures where their extras are installed.
+serve: $(VENV)/library
+	$(BIN)/rarecall serve --demo
 
 # The paper's three tables beside ours, from results/; learning curves and other plots go to plots/.
 tables: $(VENV)/library
@@ -61,7 +66,7 @@ setup: $(VENV)/installed
 $(VENV)/library: pyproject.toml constraints.txt setup.py $(wildcard native/*/*)
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[experiments]'
+	$(INSTALL) --editable '.[experiments,serve]'
 	touch $@
 
 # What developing needs besides.

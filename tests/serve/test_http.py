@@ -48,7 +48,9 @@ def test_many_at_once(client):
 
 
 def test_classes_are_renamed_merged_and_moved(client):
-    client.post("teach", examples=["a lost card", "a stolen card", "my purse is gone"], labels=["lost", "stolen", "lost"])
+    client.post(
+        "teach", examples=["a lost card", "a stolen card", "my purse is gone"], labels=["lost", "stolen", "lost"]
+    )
     assert client.post("rename", label="lost", to="gone")["renamed"] == 2
     assert client.post("relabel", ids=[1], label="stolen")["relabelled"] == 1
     entry = client.post("rename", label="gone", to="stolen")["entry"]
@@ -60,7 +62,7 @@ def test_classes_are_renamed_merged_and_moved(client):
 
 def test_examples_are_listed_and_exported(client):
     client.post("teach", examples=["one", "two", "three"], labels=[1, 2, 1])
-    listed = client.get('/api/examples?memory=text&label=1&count=1')["examples"]
+    listed = client.get("/api/examples?memory=text&label=1&count=1")["examples"]
     assert [(each["id"], each["example"]) for each in listed] == [(3, "three")]
     assert [each["id"] for each in client.get("/api/examples?label=1&before=3")["examples"]] == [1]
     assert client.get("/api/example?id=2") == b"two"

@@ -57,7 +57,9 @@ def test_beyond_loopback_there_is_no_service_without_a_token():
     assert Policy("localhost").token is None
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.168.1.7", "[::2]", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "192.168.1.7", "[::2]", ""]
+)
 def test_another_host_is_refused(open_client, host):
     status, told = open_client.request("GET", "/api/memories", headers={"host": host})
     assert status == 421
@@ -84,7 +86,9 @@ def test_names_are_allowed_by_name(closed_client):
     assert [split_port(host) for host in ("a:1", "A", "[::1]:2", "::1", "a:b")] == ["a", "a", "::1", "::1", "a:b"]
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost", "x://[", ""])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://localhost", "x://[", ""]
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_another_origin_is_refused(open_client, origin, method):
     body = {"example": "hello", "label": "greeting"} if method == "POST" else None
@@ -106,7 +110,9 @@ def test_another_site_shows_none_of_it(open_client, site):
     assert open_client.request("GET", "/", headers={"sec-fetch-site": site})[0] == 200  # a link may lead here
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
 def test_what_a_form_of_another_site_can_send_is_refused(open_client, kind):
     status, told = open_client.request("POST", "/api/ask", {"example": "x"}, {"content-type": kind})
     assert status == 415
@@ -128,8 +134,8 @@ def test_browsers_are_told_what_the_page_may_do(open_client):
 
 @pytest.mark.parametrize(
     "path",
-    ["/static/../app.py", "/static/..%2f..%2fkept.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/..", "/static/%00",
-     "/api/example?id=../journal.sqlite", "/api/classes?memory=../text", "/static/", "/api"],
+    ["/static/../app.py", "/static/..%2f..%2fkept.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/..",
+     "/static/%00", "/api/example?id=../journal.sqlite", "/api/classes?memory=../text", "/static/", "/api"],
 )  # fmt: skip
 def test_no_path_reaches_the_file_system(open_client, path):
     status, told = open_client.request("GET", path)
@@ -144,7 +150,10 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(open_client):
     assert "too large" in told["error"]
     chunks = (b"x" * 2**20 for _ in range(20))  # no Content-Length
     assert open_client.request("POST", "/api/ask", raw=chunks, headers=headers)[0] == 413
-    assert open_client.request("POST", "/api/ask", raw=b"", headers=headers | {"content-length": "1" * 30})[0] in (400, 413)
+    assert open_client.request("POST", "/api/ask", raw=b"", headers=headers | {"content-length": "1" * 30})[0] in (
+        400,
+        413,
+    )
 
 
 def test_a_flood_is_slowed_down(tmp_path):

@@ -112,6 +112,8 @@ function ask({ title, text = "", input = null, ok = "OK" }) {
   }, { once: true }));
 }
 
+$("dialog-cancel").onclick = () => $("dialog").close();
+
 // ---- asking ----
 
 async function question(example, { draft = false } = {}) {
@@ -156,7 +158,7 @@ function showAnswer(answer) {
   if (answer.alternatives.length) {
     parts.push(make("div", { className: "bars", role: "group", "aria-label": "Probabilities; click the right one to correct" },
       ...answer.alternatives.slice(0, 5).filter(({ probability }, i) => i < 3 || probability >= 0.005).map(({ label, probability }) => {
-        const bar = button("", () => teach(label), { className: "bar", title: `It is ${label}: teach it so` });
+        const bar = button("", () => { pad.fresh = true; return teach(label); }, { className: "bar", title: `It is ${label}: teach it so` });
         bar.setAttribute("aria-label", `${label}, ${percent(probability)}. Click if this is right`);
         bar.append(make("span", { textContent: String(label) }), make("b", { textContent: percent(probability) }), make("i"));
         bar.lastChild.style.setProperty("--share", percent(probability));
@@ -165,7 +167,7 @@ function showAnswer(answer) {
   }
   if (answer.label !== null) {
     parts.push(make("div", { className: "row" },
-      sure ? button("✓ Right", () => teach(answer.label), { className: "small", title: "Remember this one too" }) : null,
+      sure ? button("✓ Right", () => { pad.fresh = true; return teach(answer.label); }, { className: "small", title: "Remember this one too" }) : null,
       button("✗ Wrong", () => { $("label").focus(); $("label").select(); }, { className: "small", id: "wrong" }),
       make("span", { className: "hint", textContent: "or click the right name above" })));
   }
@@ -189,17 +191,18 @@ function evidence(taught) {
 // ---- teaching ----
 
 async function teach(label, example = current) {
-  if (!example) return;
   label = labelOf(String(label));
-  if (label === "") return $("label").focus();
+  if (!example || label === "") return $("label").focus();
   const isNew = !classes.some((each) => each.label === label);
   const { entry } = await post("/api/correct", { example: example.value, label });
   toast(isNew ? `Taught “${label}”.` : `Remembered as “${label}”.`, () => undo(entry));
-  $("label").value = "";
-  if (example === current) {
-    pad.fresh = true;
-    await Promise.all([question(example, { draft: true }), refresh()]);
-  } else await refresh();
+  await Promise.all([refresh(), example === current ? question(example, { draft: true }) : null]);
+}
+
+async function teachMany(label, examples) {
+  const { entry } = await post("/api/teach", { examples, label: labelOf(label) });
+  toast(`Taught ${plural(examples.length, "example")} of “${label}”.`, () => undo(entry));
+  await Promise.all([refresh(), askText()]);
 }
 
 async function undo(entry) {
@@ -210,13 +213,18 @@ async function undo(entry) {
 
 $("teach").addEventListener("submit", guarded(async (event) => {
   event.preventDefault();
-  if (memory.kind === "text" && (!current || current.value !== $("question").value.trim())) await askText();
-  await teach($("label").value);
+  const label = $("label").value.trim(), lines = memory.kind === "text" ? questions() : [];
+  if (label && lines.length > 1) { $("label").value = ""; return teachMany(label, lines); }
+  // Who is quick names it before it was asked about.
+  if (lines.length && current?.value !== lines[0]) current = { value: lines[0], image: null };
+  if (pad.asking) { clearTimeout(pad.asking); pad.asking = null; current = drawing(); }
+  if (label && current) { $("label").value = ""; pad.fresh = true; }
+  await teach(label);
 }));
 
 // ---- drawing ----
 
-const pad = { strokes: [], down: false, fresh: false, cursor: [320, 320], keyboard: false };
+const pad = { strokes: [], down: false, fresh: false, asking: null, cursor: [320, 320], keyboard: false };
 const paper = $("paper"), ink = paper.getContext("2d");
 
 function render() {
@@ -266,8 +274,17 @@ const at = (event) => {
   const box = paper.getBoundingClientRect();
   return [(event.clientX - box.left) * paper.width / box.width, (event.clientY - box.top) * paper.height / box.height];
 };
-let drawTimer;
-const drawn = () => { clearTimeout(drawTimer); drawTimer = setTimeout(guarded(() => question(drawing(), { draft: true })), 120); };
+function askDrawing() {
+  clearTimeout(pad.asking);
+  pad.asking = null;
+  return question(drawing(), { draft: true });
+}
+
+function drawn() {
+  clearTimeout(pad.asking);
+  pad.asking = setTimeout(guarded(askDrawing), 120);
+  $("teach-button").disabled = false;
+}
 
 function begin(point) {
   if (pad.fresh) { pad.strokes = []; pad.fresh = false; }
@@ -310,7 +327,8 @@ function clearPaper() {
   if (current?.answer && !pad.fresh && pad.strokes.length) {
     post("/api/ask", { example: current.value }).then(refreshUnsure, () => {});
   }
-  Object.assign(pad, { strokes: [], down: false, fresh: false });
+  clearTimeout(pad.asking);
+  Object.assign(pad, { strokes: [], down: false, fresh: false, asking: null });
   render();
   return question(null);
 }
@@ -320,7 +338,7 @@ $("stroke-back").onclick = guarded(() => {
   pad.strokes.pop();
   pad.fresh = pad.down = false;
   render();
-  return question(drawing(), { draft: true });
+  return askDrawing();
 });
 document.addEventListener("keydown", guarded(async (event) => {
   if (memory?.kind !== "drawing" || document.querySelector("dialog[open]") || event.target.matches("input")) return;
@@ -330,13 +348,15 @@ document.addEventListener("keydown", guarded(async (event) => {
 
 // ---- text ----
 
+const questions = () => $("question").value.split("\n").map((line) => line.trim()).filter(Boolean).slice(0, limits.batch);
+
 async function askText() {
-  const lines = $("question").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  const lines = questions();
   $("answers").hidden = true;
   if (!lines.length) return question(null);
   if (lines.length === 1) return question({ value: lines[0], image: null });
   await question(null);
-  const { answers } = await post("/api/ask", { examples: lines.slice(0, limits.batch) });
+  const { answers } = await post("/api/ask", { examples: lines });
   showNothing(plural(answers.length, "answer") + " below. Click one to see why.");
   $("answers").replaceChildren(make("h2", { textContent: plural(answers.length, "question") }), make("ul", {},
     ...answers.map((answer, i) => make("li", {}, make("span", { className: "grow", textContent: lines[i] }),
@@ -596,7 +616,8 @@ async function choose(chosen) {
   $("title").textContent = kind.title;
   $("hint").textContent = kind.hint;
   $("answers").hidden = true;
-  Object.assign(pad, { strokes: [], fresh: false });
+  clearTimeout(pad.asking);
+  Object.assign(pad, { strokes: [], fresh: false, asking: null });
   render();
   $("photo").hidden = true;
   $("drop-text").hidden = false;
