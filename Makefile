@@ -18,8 +18,8 @@ ifneq ($(wildcard $(RARECALL_DATA)/omniglot/*.zip),)
 endif
 	@echo "Now teach it yourself, in the browser: make serve"
 
-# A page with drawings, and with text and pictures where their extras are installed.
-serve: $(VENV)/library
+# A page to teach it: drawings, text and pictures.
+serve: $(VENV)/served
 	$(BIN)/rarecall serve --demo
 
 # The paper's three tables beside ours, from results/; learning curves and other plots go to plots/.
@@ -66,7 +66,12 @@ setup: $(VENV)/installed
 $(VENV)/library: pyproject.toml constraints.txt setup.py $(wildcard native/*/*)
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
-	$(INSTALL) --editable '.[experiments,serve]'
+	$(INSTALL) --editable '.[experiments]'
+	touch $@
+
+# What the page needs besides.
+$(VENV)/served: $(VENV)/library
+	$(INSTALL) --editable '.[serve,text,images]'
 	touch $@
 
 # What developing needs besides.

@@ -10,7 +10,7 @@ import rarecall
 
 PACKAGE = Path(rarecall.__file__).parent
 ROOT = Path(__file__).parent.parent
-OUTER = ("models", "demo", "cli", "integrations")
+OUTER = ("models", "demo", "cli", "integrations", "serve")
 
 
 def imports(file: Path) -> set[str]:

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from rarecall.integrations import embedders
 from rarecall.models.weights import load
 from rarecall.serve.images import drawing_pixels
 
@@ -48,8 +49,6 @@ def make(name: str, kind: str) -> Embedder:
     """
     if name == "omniglot":
         return Embedder(name, load(DRAWINGS), _drawings)
-    from rarecall.integrations import embedders
-
     network: nn.Module = embedders.load(name)
     return Embedder(name, network, _pictures if kind == "picture" else list)
 
