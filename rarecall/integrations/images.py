@@ -27,6 +27,9 @@ class Backbone(nn.Module):
         batch: pictures that are embedded at once.
     """
 
+    mean: Tensor
+    deviation: Tensor
+
     def __init__(
         self,
         network: nn.Module,
