@@ -62,10 +62,11 @@ void ListsState::check(int64_t capacity) const {
     for (const int64_t length : lengths) require(length > 0 && length <= MOST_KEYS, "the length of a list is out of range");
     require(reassigned >= 0 && reassigned <= INT32_MAX && due >= 0 && due < Lists::MOST_DUE && asked >= 0,
             "a count is out of range");
-    for (const auto &counts : {needed, recent})
-        require(counts.size() == BINS && std::all_of(counts.begin(), counts.end(), [](double n) { return n >= 0 && n <= 1e9; }),
-                "what was learned is out of range");
-    require(share >= 0 && share <= 1 && lists_to_read > 0 && lists_to_read <= ALL, "what was learned is out of range");
+    const auto counted = [](const std::vector<double> &counts) {
+        return counts.size() == BINS && std::all_of(counts.begin(), counts.end(), [](double n) { return n >= 0 && n <= 1e9; });
+    };
+    require(counted(needed) && counted(recent) && share >= 0 && share <= 1 && lists_to_read > 0 && lists_to_read <= ALL,
+            "what was learned is out of range");
 }
 
 void Lists::find(const Slots &memory, const Queries &queries, float inverse_temperature, int threads, int32_t *hints,

@@ -31,12 +31,12 @@ struct ListsState {
     static constexpr int64_t BINS = 40;        // stand for 2, 3, 4, 6, 8, 12, ... lists
     static constexpr int64_t ALL = INT32_MAX;  // lists to read: reading all keys in order costs less
 
-    std::vector<int32_t> list_of;         // of each slot, or -1; slots past its end are in no list
-    int64_t reassigned = 0, due = 0;      // how far the search for keys to reassign has come; how many are due, in eighths
-    std::vector<double> needed, recent;   // (BINS,): how often so many lists were needed, and of the last few samples alone
-    double share = 0;                     // of all lists, that a search reads
-    int64_t lists_to_read = 16;           // by a search, in any case; or ALL
-    int64_t asked = 0;                    // queries of all updates so far
+    std::vector<int32_t> list_of;        // of each slot, or -1; slots past its end are in no list
+    int64_t reassigned = 0, due = 0;     // how far the search for keys to reassign has come; how many are due, in eighths
+    std::vector<double> needed, recent;  // (BINS,): how often so many lists were needed, and by the last samples alone
+    double share = 0;                    // of all lists, that a search reads
+    int64_t lists_to_read = 16;          // by a search, in any case; or ALL
+    int64_t asked = 0;                   // queries of all updates so far
 
     ListsState() : needed(BINS), recent(BINS) { needed[6] = 4; }  // as if so much had been needed four times
 
@@ -60,7 +60,7 @@ struct ListsState {
 // Threads: `find` may run beside `find`; all else runs alone.
 class Lists {
   public:
-    static constexpr int64_t HINTS = 2;    // what `find` leaves of each query: its two nearest lists
+    static constexpr int64_t HINTS = 2;      // what `find` leaves of each query: its two nearest lists
     static constexpr int64_t MOST_DUE = 64;  // eighths of a key to reassign: when that many are due it is done
 
     Lists(int64_t key_size, int64_t capacity, int64_t many) : store_(key_size, capacity, many) {}

@@ -20,7 +20,7 @@ static_assert(Lists::MOST_DUE == 2 * TILE * STEADY);  // two tiles at once, whic
 constexpr int FARTHEST = 8;                           // one in so many keys of a list is a candidate, the farthest
 constexpr int ROUNDS = 4;                             // of 2-means at a split
 // Of many keys, as many centroids are compared as if so many lists were to be read, or a share of all.
-constexpr int READ_OF_MANY = 128, SHARE_OF_MANY = 1024;
+constexpr int READ_OF_MANY = 64, SHARE_OF_MANY = 1024;
 constexpr int64_t KEYS_AT_ONCE = 8;                   // from which on a second thread pays
 // Queries. Comparing with all centroids by sign codes costs less than with the lists of more.
 constexpr int64_t MOST_HINTS = 512;

@@ -14,7 +14,7 @@ constexpr int64_t LEAST_PICKED = 128, SHARE_PICKED = 1024, PICKED_PER_READ = 4;
 constexpr int64_t SCANNED_PER_PICKED = 32;
 constexpr int64_t SAMPLE = 64;     // groups from which distances are estimated
 constexpr int LEAST_READ = 2;      // lists that are always read
-constexpr int64_t LEAST_NEXT = 8;  // lists that are read before it is decided again which others are: fewer would cost more time
+constexpr int64_t LEAST_NEXT = 8;  // lists that are read before it is decided again which others are: fewer cost more time
 // Where more than 1 / CROWDED of the lists that were picked are within reach, others will be that were not: more are picked.
 constexpr int64_t CROWDED = 4;
 // Where no more than LEAST_READ lists are read in any case, others are within reach up to so many standard deviations of the
@@ -75,17 +75,21 @@ void Probe::scan_regions(const ListStore &store, int64_t count) {
     constexpr int BINS = 256;
     const Chains &in = store.regions->lists;
     const int32_t *along = rotated(code, store.width, AXES);
-    int32_t most = 1;
-    for (int64_t axis = 0; axis < AXES; axis++) most = std::max(most, std::abs(along[axis]));
     // A little less than BINS, so that no product is more.
-    const float factor = (BINS - 0.1f) / static_cast<float>(most);
+    const float factor = (BINS - 0.1f) / static_cast<float>(std::max(Regions::largest(along), 1));
     uint8_t farness[AXES];
-    for (int64_t axis = 0; axis < AXES; axis++)
-        farness[axis] = static_cast<uint8_t>(BINS - 1 - static_cast<int32_t>(static_cast<float>(std::abs(along[axis])) * factor));
-    int64_t held[BINS] = {};
-    for (int64_t axis = 0; axis < AXES; axis++) held[farness[axis]] += in.length[Regions::side(axis, along[axis])];
+    for (int64_t axis = 0; axis < AXES; axis++) {
+        const float nearness = static_cast<float>(std::abs(along[axis])) * factor;
+        farness[axis] = static_cast<uint8_t>(BINS - 1 - static_cast<int32_t>(nearness));
+    }
     int limit = 0;
-    for (int64_t so_far = held[0]; so_far < count && limit + 1 < BINS; so_far += held[++limit]) continue;
+    for (const int farthest : {BINS / 2, BINS}) {  // the nearer half holds few of the axes, and mostly enough lists
+        int64_t held[BINS] = {}, so_far = 0;
+        for (int64_t axis = 0; axis < AXES; axis++)
+            if (farness[axis] < farthest) held[farness[axis]] += in.length[Regions::side(axis, along[axis])];
+        for (limit = -1; so_far < count && limit + 1 < farthest;) so_far += held[++limit];
+        if (so_far >= count) break;
+    }
     blocks.clear();
     for (int64_t axis = 0; axis < AXES; axis++)
         if (farness[axis] <= limit)

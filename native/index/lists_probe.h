@@ -62,17 +62,17 @@ class alignas(128) Probe {
     std::vector<int16_t> own_code;
     CostTable table;
 
-    int64_t shortlist = 0;                 // so many centroids are to be compared by 16-bit codes
-    std::vector<uint8_t> distances;        // of centroids or keys, by sign codes
+    int64_t shortlist = 0;           // so many centroids are to be compared by 16-bit codes
+    std::vector<uint8_t> distances;  // of centroids or keys, by sign codes
     std::vector<int32_t> room, dots;
-    std::vector<int32_t> places;           // of centroids or keys that are compared by 16-bit codes
-    Ranking lists;                         // whose centroids were so
-    std::vector<char> is_read;             // of each row of `lists`
-    int64_t n_read = 0;                    // lists
-    std::vector<Block> blocks;             // of the lists that are read now
-    std::vector<uint32_t> next;            // rows of `lists` to read next
+    std::vector<int32_t> places;  // of centroids or keys that are compared by 16-bit codes
+    Ranking lists;                // whose centroids were so
+    std::vector<char> is_read;    // of each row of `lists`
+    int64_t n_read = 0;           // lists
+    std::vector<Block> blocks;    // of the lists that are read now
+    std::vector<uint32_t> next;   // rows of `lists` to read next
     std::vector<float> sorted;
-    Ranking ranking;                       // keys
+    Ranking ranking;  // keys
 
     void scan_regions(const ListStore &, int64_t count);
     void pick_centroids(const ListStore &, bool in_regions);

@@ -32,12 +32,18 @@ class Regions {
 
     static int32_t side(int64_t axis, int32_t coordinate) { return static_cast<int32_t>(2 * axis + (coordinate < 0)); }
 
+    // The largest of AXES coordinates, without its sign.
+    static int32_t largest(const int32_t *along) {
+        int32_t most = 0;
+        for (int64_t axis = 0; axis < AXES; axis++) most = std::max(most, std::abs(along[axis]));
+        return most;
+    }
+
     // The region of a code: of equally near ones, the lowest.
     static int32_t of(const int16_t *code, int64_t width) {
-        const int32_t *along = rotated(code, width, AXES);
+        const int32_t *along = rotated(code, width, AXES), most = largest(along);
         int64_t axis = 0;
-        for (int64_t i = 1; i < AXES; i++)
-            if (std::abs(along[i]) > std::abs(along[axis])) axis = i;
+        while (std::abs(along[axis]) != most) axis++;
         return side(axis, along[axis]);
     }
 

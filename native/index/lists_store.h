@@ -28,11 +28,11 @@ class ListStore {
 
     const CodeSize size;
     const int64_t width, max_lists, many;
-    Chains keys;             // chain: list; member: slot
-    Codes at;                // of each place: the codes of its key
-    Array<int32_t> sums;     // (lists, width): of the codes of a list
-    Codes centroids;         // of each list: its mean key, scaled to length 1
-    Array<Spread> spreads;   // (lists,)
+    Chains keys;            // chain: list; member: slot
+    Codes at;               // of each place: the codes of its key
+    Array<int32_t> sums;    // (lists, width): of the codes of a list
+    Codes centroids;        // of each list: its mean key, scaled to length 1
+    Array<Spread> spreads;  // (lists,)
     std::optional<Regions> regions;
     int32_t n_lists = 0, n_keys = 0;
 

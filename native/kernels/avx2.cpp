@@ -85,7 +85,8 @@ AVX2 INLINE __m256i dot_of(const int16_t *query, const int16_t *code, int64_t wi
 }
 
 template <int64_t WIDTH>
-AVX2 void dots_of(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t any_width, int32_t *out) {
+AVX2 void dots_of(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t any_width,
+                  int32_t *out) {
     const int64_t width = WIDTH ? WIDTH : any_width;
     for (int64_t i = 0; i < n; i += 4) {
         __m256i sums[4];

@@ -73,7 +73,9 @@ INLINE void rotate(const int16_t *__restrict code, int64_t width, int64_t bits, 
     }
 }
 
-INLINE const int16_t *row(const int16_t *codes, const int32_t *ids, int64_t i, int64_t width) { return codes + ids[i] * width; }
+INLINE const int16_t *row(const int16_t *codes, const int32_t *ids, int64_t i, int64_t width) {
+    return codes + ids[i] * width;
+}
 
 INLINE void prefetch_row(const int16_t *row, int64_t width) {
     for (int64_t i = 0; i < width; i += 32) __builtin_prefetch(row + i);

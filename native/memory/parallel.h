@@ -3,32 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <mutex>
 
-// The threads that help the calling one, for as long as this object lives. One caller at a time has them: another one, or a
-// call from within a call, works alone.
-class Helpers {
-  public:
-    using Clock = std::chrono::steady_clock;
-
-    explicit Helpers(int threads);
-    ~Helpers();
-    Helpers(const Helpers &) = delete;
-    Helpers &operator=(const Helpers &) = delete;
-
-    // Until when the caller should work alone.
-    Clock::time_point alone_until() const;
-
-    // Calls member(data) on all threads, the caller's among them.
-    void call(void (*member)(void *data), void *data);
-
-  private:
-    const int threads_;
-    const bool mine_;
-};
+// Calls member(data) on so many threads, the caller's among them. One caller at a time has the others: another one, or a call
+// from within a call, works alone.
+void call_on_threads(int threads, void (*member)(void *data), void *data);
 
 // How many threads this much work is worth, where each takes at least `share` of it.
 inline int worth(int64_t work, int64_t share, int threads) {
@@ -39,13 +20,12 @@ inline int worth(int64_t work, int64_t share, int threads) {
 // Whoever is free takes the next task. The first error is thrown again when all threads have stopped.
 template <typename Work>
 void parallel(int64_t tasks, int threads, const Work &work) {
-    using Clock = Helpers::Clock;
-    Helpers helpers(static_cast<int>(std::min<int64_t>(threads, tasks)));
-    const auto until = helpers.alone_until();
-    int64_t done = 0;
-    for (; done < tasks && (until == Clock::time_point::max() || Clock::now() < until); done++) work(done, 0);
-    if (done == tasks) return;
-    std::atomic<int64_t> next{done};
+    threads = static_cast<int>(std::min<int64_t>(threads, tasks));
+    if (threads <= 1) {
+        for (int64_t task = 0; task < tasks; task++) work(task, 0);
+        return;
+    }
+    std::atomic<int64_t> next{0};
     std::atomic<int> number{0};
     std::mutex failing;
     std::exception_ptr failure;
@@ -59,6 +39,6 @@ void parallel(int64_t tasks, int threads, const Work &work) {
             if (!failure) failure = std::current_exception();
         }
     };
-    helpers.call([](void *each) { (*static_cast<decltype(member) *>(each))(); }, &member);
+    call_on_threads(threads, [](void *each) { (*static_cast<decltype(member) *>(each))(); }, &member);
     if (failure) std::rethrow_exception(failure);
 }

@@ -58,22 +58,6 @@ void test_calls_within_calls_and_beside_each_other() {
     CHECK(done == 4 * 50 * 8 * 5);
 }
 
-void test_stalls_change_nothing() {
-    for (int i = 0; i < 60; i++)
-        parallel(3, 2, [&](int64_t task, int thread) {
-            if (task == 0 && i < 20) std::this_thread::sleep_for(std::chrono::milliseconds(2 + thread));
-        });
-    check_tasks(1000, 4);
-    // A long section is shared after all.
-    std::atomic<bool> shared{false};
-    for (int i = 0; i < 100 && !shared; i++)
-        parallel(20, 2, [&](int64_t, int thread) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            if (thread == 1) shared = true;
-        });
-    CHECK(shared);
-}
-
 void test_a_forked_process() {
     const pid_t child = fork();
     if (child == 0) {
@@ -91,6 +75,5 @@ int main() {
     test_all_tasks_are_done_once();
     test_an_error_is_thrown_again();
     test_calls_within_calls_and_beside_each_other();
-    test_stalls_change_nothing();
     test_a_forked_process();
 }
