@@ -1,0 +1,1 @@
+"""What the experiments on frozen embedders share: embeddings that are kept, baselines, streams."""
