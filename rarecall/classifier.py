@@ -82,7 +82,8 @@ class MemoryClassifier(nn.Module):
     """A trained embedder and a memory: a classifier that learns a class from one example, without training.
 
     Each example gets a slot of its own while there are empty ones, so it makes no difference whether examples are
-    taught one by one or all at once; a full memory makes room by its own rules (`Memory.update`).
+    taught one by one or all at once. A full memory goes by its own rules: by the paper's update, or, with
+    `eviction="balanced"`, which suits a classifier better, by letting the most similar examples become one.
 
     Three thresholds say when it does not know; without any, it always answers. `min_known` needs no tuning: 0.5 is
     where a class that was never taught becomes the likelier explanation. A low *confidence* means that different labels
@@ -137,7 +138,7 @@ class MemoryClassifier(nn.Module):
             labels, sources = (self._for_each(ids, query.shape[:-1]) for ids in (label, source))
             with self._teaching:  # nothing else may change the memory between recall and update
                 memory = self.memory
-                if labels.numel() <= memory.capacity - len(memory):
+                if memory.eviction == "balanced" or labels.numel() <= memory.capacity - len(memory):
                     rows = query.reshape(-1, memory.key_size)
                     memory.write(rows, labels.reshape(-1), None if sources is None else sources.reshape(-1))
                 else:

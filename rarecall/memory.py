@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rarecall import storage
-from rarecall.checks import OutOfStep, check_ids, check_mask, check_query, check_slots
+from rarecall import eviction, storage
+from rarecall.checks import check_finite, check_room, OutOfStep, check_ids, check_mask, check_query, check_slots
 from rarecall.compiling import run_eagerly
 from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall
@@ -21,6 +22,7 @@ from rarecall.slots import FIELDS, SlotBuffers
 
 # Slots are numbered by 32 bits in an index; a recall has room for k numbers of each query.
 MOST_SLOTS, MOST_NEIGHBOURS = 2**31 - 2, 2**20
+AVERAGING, EVICTION = ("half", "count"), ("age", "balanced")
 # A file may announce this many bytes of slots without a word, and beyond it so many times what it holds itself.
 MODEST, MODEST_TIMES = 2**30, 32
 
@@ -67,6 +69,11 @@ class Memory(SlotBuffers):
         margin: the alpha of the loss.
         inverse_temperature: the t of the softmax over the similarities.
         age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
+        averaging: how much a key weighs when a query confirms it: "half", as much as the query (the paper's), or
+            "count", as much as the examples that it stands for, so that it stays their mean.
+        eviction: what makes room in a full memory: "age", the slot with the largest age + r (the paper's), or
+            "balanced", two slots of a value become one: the two most similar ones of a value that has the most
+            slots, so that what is rare stays. Only where each value has one slot is it by age then.
         search: "exact", "lsh", "auto", or an already constructed search (`rarecall.Search`).
         target_recall: with "lsh" and "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
 
@@ -89,6 +96,8 @@ class Memory(SlotBuffers):
         margin: float = 0.1,
         inverse_temperature: float = 40.0,
         age_noise: float = 8.0,
+        averaging: str = "half",
+        eviction: str = "age",
         search: str | Search = "exact",
         target_recall: float | None = None,
     ) -> None:
@@ -99,8 +108,16 @@ class Memory(SlotBuffers):
         for name, size in (("margin", margin), ("inverse_temperature", inverse_temperature), ("age_noise", age_noise)):
             if not 0 <= size < math.inf:
                 raise ValueError(f"Memory got {name}={size}; expected a finite number, 0 or greater.")
+        for name, rule, rules in (("averaging", averaging, AVERAGING), ("eviction", eviction, EVICTION)):
+            if rule not in rules:
+                raise ValueError(f"Memory got {name}={rule!r}; expected one of {', '.join(rules)}.")
         super().__init__(key_size, capacity, make(search, target_recall, key_size, capacity))
+        self.averaging, self.eviction, self.evicted = averaging, eviction, Counter[int]()
         self.k, self.margin, self.inverse_temperature, self.age_noise = k, margin, inverse_temperature, age_noise
+
+    averaging, eviction = "half", "age"
+    #: With eviction="balanced", how many slots each value has given up, since this object was made: {value: slots}.
+    evicted: Counter[int]
 
     @property
     def ages(self) -> Tensor:
@@ -364,13 +381,49 @@ class Memory(SlotBuffers):
         generator: torch.Generator | None,
     ) -> None:
         self._check_recall(recall)
+        if self.eviction == "balanced":
+            found = recall.found
+            right = found.values[:, 0] == target
+            missed = ~right if mask is None else ~right & mask
+            zeros = ~found.query.any(1) if mask is None else ~found.query.any(1) & mask
+            self._make_room(int(missed.sum()), int(zeros.sum()), found.slots[right, 0])
         self._change("update", recall.found, target, source, mask, generator)
 
     def _put(self, *args: Any) -> None:
         self._change("put", *args)
 
-    def _write(self, *args: Any) -> None:
-        self._change("write", *args, None)
+    def _write(self, keys: Tensor, *args: Any) -> None:
+        if self.eviction == "balanced":
+            check_finite(int((~keys.isfinite()).sum()))
+            self._make_room(len(keys), int((~keys.any(1)).sum()), self.values[:0])
+        self._change("write", keys, *args, None)
+
+    def _make_room(self, count: int, zeros: int, confirmed: Tensor) -> None:
+        """Let slots of the largest classes become one, in pairs, until `count` slots are empty or no pair is left."""
+        check_room(count, self.capacity, zeros)
+        self._followed()
+        while (missing := count - (self.capacity - len(self))) > 0:
+            free = torch.ones_like(self.values, dtype=torch.bool)
+            free[confirmed] = False
+            slots = (self.values >= 0).nonzero().squeeze(1)
+            missing = max(missing, self.capacity // eviction.AT_ONCE)
+            chosen = eviction.pairs(self.values[slots], self.keys[slots], self.times[slots], free[slots], missing)
+            if not len(chosen):
+                return
+            self._join(slots[chosen])
+
+    def _join(self, pairs: Tensor) -> None:
+        """Let pairs of slots, (m, 2), become one each: the second of them; the first is emptied."""
+        both, m = pairs.T.flatten(), len(pairs)
+        self.evicted.update(self.values[pairs[:, 0]].tolist())
+        rows = {name: self._buffers[name][both] for name in FIELDS}
+        for name, (_, empty) in FIELDS.items():
+            rows[name][:m] = empty
+        rows["keys"][m:] = eviction.joined(self.keys[pairs], self.counts[pairs])
+        rows["counts"][m:] = self.counts[pairs].sum(1)
+        order = both.argsort()
+        rows = {name: row[order].contiguous() for name, row in rows.items()}
+        self._change("put", both[order].contiguous(), int(self.now), rows)
 
     def _forget(self, name: str, ids: Tensor) -> int:
         if name == "slots":
@@ -415,6 +468,6 @@ class Memory(SlotBuffers):
         check_mask(mask, shape)
         return mask.to(self.values.device).reshape(-1).contiguous()
 
-    def _settings(self) -> dict[str, int | float]:
-        names = ("key_size", "capacity", "k", "margin", "inverse_temperature", "age_noise")
+    def _settings(self) -> dict[str, Any]:
+        names = ("key_size", "capacity", "k", "margin", "inverse_temperature", "age_noise", "averaging", "eviction")
         return {name: getattr(self, name) for name in names}

@@ -18,6 +18,7 @@ struct Examples {
     // The nearest slot of each, `stride` numbers apart, and its value; null where none is to be confirmed.
     const int64_t *nearest = nullptr, *answers = nullptr;
     int64_t stride = 0;
+    bool by_count = false;  // a key that is confirmed weighs as much as the examples it stands for; else as one
 
     bool confirms(int64_t i) const { return nearest && answers[i * stride] == values[i]; }
 };

@@ -101,7 +101,8 @@ class NativeBackend:
         keep: bool,
     ) -> tuple[Tensor, Any]:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
-        return self._change(self.native.update, found, target, source, mask, self.memory.age_noise, draw, keep)
+        by_count, age_noise = self.memory.averaging == "count", self.memory.age_noise
+        return self._change(self.native.update, found, target, source, mask, by_count, age_noise, draw, keep)
 
     def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
         memory = self.memory

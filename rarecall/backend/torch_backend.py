@@ -237,7 +237,8 @@ class TorchBackend:
             refuse_edited_recall()
         confirmed, which, added = chosen.unique(return_inverse=True, return_counts=True)
         before = memory.keys[confirmed]
-        sums = before.index_put((which,), query[is_right], accumulate=True)
+        weighed = before if memory.averaging == "half" else before * memory.counts[confirmed, None]
+        sums = weighed.index_put((which,), query[is_right], accumulate=True)
         # A query opposite to the key it confirms cancels it, and the key stays.
         cancelled = sums.norm(dim=1, keepdim=True) < CANCELLED
         keys = torch.where(cancelled, before, normalise(sums)[0])

@@ -32,6 +32,8 @@ def shard(memory: Memory, mesh: DeviceMesh, *, timeout: timedelta | None = None)
         >>> memory = shard(Memory(key_size=256, capacity=10**6), mesh)   # doctest: +SKIP
         >>> recall = memory(query)                                       # doctest: +SKIP
     """
+    if memory.eviction != "age":
+        raise ValueError(f"shard got a memory with eviction={memory.eviction!r}; ranks make room by age only.")
     return _make("shard", memory, mesh, timeout, ShardedBackend)
 
 
