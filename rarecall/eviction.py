@@ -27,7 +27,7 @@ def pairs(values: Tensor, keys: Tensor, times: Tensor, free: Tensor, count: int)
     Returns:
         (m, 2) int64: rows, the older of each pair first; no row is in two pairs.
     """
-    classes, column, sizes = values.unique(return_inverse=True, return_counts=True)
+    _, column, sizes = values.unique(return_inverse=True, return_counts=True)
     order = times.sort(stable=True).indices
     order = order[column[order].sort(stable=True).indices]  # by class, then the oldest first
     starts = sizes.cumsum(0) - sizes
@@ -74,7 +74,7 @@ def _closest(keys: Tensor, count: int) -> Tensor:
 
 
 def joined(keys: Tensor, counts: Tensor) -> Tensor:
-    """Return the mean of pairs of keys, (m, 2, key_size), as often as they count, (m, 2), of length 1: (m, key_size)."""
+    """Return the means of pairs of keys, (m, 2, key_size) -> (m, key_size) of length 1, by their counts, (m, 2)."""
     sums = (keys.double() * counts[..., None]).sum(1)
     # Opposite keys cancel each other; the newer one stays then.
     return torch.where(sums.norm(dim=1, keepdim=True) < 1e-6, keys[:, 1].double(), normalize(sums)).to(keys.dtype)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rarecall import eviction, storage
-from rarecall.checks import check_finite, check_room, OutOfStep, check_ids, check_mask, check_query, check_slots
+from rarecall.checks import OutOfStep, check_finite, check_ids, check_mask, check_query, check_room, check_slots
 from rarecall.compiling import run_eagerly
 from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall

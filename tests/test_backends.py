@@ -52,12 +52,13 @@ def assert_same_recall(native: Memory, plain: Memory, query: Tensor, exclude: Te
     capacity=st.integers(12, 40),
     k=st.sampled_from([1, 4, 50]),
     age_noise=st.sampled_from([0.0, 2.5, 8.0]),
+    rules=st.sampled_from([{}, {"averaging": "count"}, {"eviction": "balanced"}]),
     options=st.sets(st.sampled_from(["gradient", "mask", "source", "exclude"])),
     shape=st.sampled_from([(), (1,), (7,), (3, 4)]),
     seed=st.integers(0, 2**16),
 )
-def test_a_stream_leaves_the_same_memory(search, size, capacity, k, age_noise, options, shape, seed) -> None:
-    with pair(size, capacity, k=k, age_noise=age_noise, search=search, small=None) as (native, plain):
+def test_a_stream_leaves_the_same_memory(search, size, capacity, k, age_noise, rules, options, shape, seed) -> None:
+    with pair(size, capacity, k=k, age_noise=age_noise, search=search, small=None, **rules) as (native, plain):
         torch.manual_seed(seed)
         centres = unit(6, size)
         for step in range(25):

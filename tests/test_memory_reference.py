@@ -41,15 +41,17 @@ steps = st.one_of(
     capacity=st.integers(6, 9),
     k=st.integers(1, 12),
     age_noise=st.sampled_from([0.0, 1.0, 2.5, 8.0]),
+    averaging=st.sampled_from(["half", "count"]),
 )
-def test_a_stream_follows_the_rules_of_the_paper(name, search, stream, capacity, k, age_noise) -> None:
+def test_a_stream_follows_the_rules_of_the_paper(name, search, stream, capacity, k, age_noise, averaging) -> None:
     if name == "native" and backend.extension() is None:
         pytest.skip("the extension was not built")
     torch.manual_seed(0)
     with using(name) as new_memory:
-        memory = new_memory(KEY_SIZE, capacity, k=k, age_noise=age_noise, search=search)
+        memory = new_memory(KEY_SIZE, capacity, k=k, age_noise=age_noise, averaging=averaging, search=search)
         # "auto" reads similarities off copies of the keys, of two bytes a number.
-        reference = ReferenceMemory(capacity, k, tolerance=4e-5 if (name, search) == ("native", "auto") else 1e-5)
+        tolerance = 4e-5 if (name, search) == ("native", "auto") else 1e-5
+        reference = ReferenceMemory(capacity, k, tolerance=tolerance, averaging=averaging)
         for kind, *step in stream:
             if kind == "show":
                 show(memory, reference, *step, age_noise)

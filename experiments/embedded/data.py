@@ -1,7 +1,7 @@
 """Real data through a frozen embedder: keys and labels. Embeddings are computed once and kept in the cache.
 
-    intents = load_intents("clinc150", "data")      # data/intents/clinc150/*.tsv, by MiniLM
-    keys, labels = intents.splits["train_10"]       # (n, 384) of length 1, (n,) int64
+intents = load_intents("clinc150", "data")      # data/intents/clinc150/*.tsv, by MiniLM
+keys, labels = intents.splits["train_10"]       # (n, 384) of length 1, (n,) int64
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from experiments import folders
 from rarecall import storage
@@ -75,7 +75,10 @@ def load_groceries(data: str | os.PathLike[str] | None = None) -> Embedded:
     """Read the grocery store data: the splits train, val and test of shop photos, and "catalogue", one picture each."""
     archive = zipfile.ZipFile(folders.data(data) / "groceries" / "groceries.zip")
     table = list(csv.reader(io.StringIO(archive.read("classes.csv").decode())))[1:]
-    examples, labels = {"catalogue": [row[4].lstrip("/") for row in table]}, {"catalogue": [int(row[1]) for row in table]}
+    examples, labels = (
+        {"catalogue": [row[4].lstrip("/") for row in table]},
+        {"catalogue": [int(row[1]) for row in table]},
+    )
     for split in ("train", "val", "test"):
         rows = [line.split(", ") for line in archive.read(f"{split}.txt").decode().split("\n") if line]
         examples[split], labels[split] = [row[0] for row in rows], [int(row[1]) for row in rows]
@@ -105,7 +108,7 @@ def _keys(
     if path.is_file():
         return storage.read(path, kind="embeddings")[0]
     print(f"Embedding {sum(map(len, examples.values()))} examples by {embedder}, once ...", flush=True)
-    network: nn.Module = embedders.load(embedder)
+    network = embedders.load(embedder)
     unique = sorted({example for some in examples.values() for example in some})
     with torch.no_grad():
         parts = [network(read(unique[start : start + 512])) for start in range(0, len(unique), 512)]

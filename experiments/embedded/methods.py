@@ -94,7 +94,9 @@ METHODS: dict[str, Callable[[Split, Split, int], Scores]] = {
 }
 
 
-def taught(examples: Split, *, reader: str | reading.Reader = "blend", portion: int | None = None, **memory: Any) -> Any:
+def taught(
+    examples: Split, *, reader: str | reading.Reader = "blend", portion: int | None = None, **memory: Any
+) -> Any:
     """Return a classifier of keys that was taught examples, all at once or in portions."""
     options = {"capacity": len(examples.keys)} | memory
     classifier = MemoryClassifier(torch.nn.Identity(), Memory(examples.keys.shape[1], **options), reader=reader)

@@ -1,7 +1,7 @@
 """python -m experiments.intents COMMAND ...: intents of bank customers and of ten domains, from a few examples.
 
-    python -m experiments.intents evaluate --on test --out results/intents.json
-    python -m experiments.intents table --plots plots
+python -m experiments.intents evaluate --on test --out results/intents.json
+python -m experiments.intents table --plots plots
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ def evaluate(data: Embedded, *, on: str, methods: bool = True) -> dict[str, Any]
         figures[shots] = measure(examples, questions, data.splits.get(f"oos_{on}", data.splits.get("oos_val")))
         if methods:
             figures[shots]["accuracy"] |= {
-                name: accuracy(method(examples, valid, len(data.classes)), questions) for name, method in METHODS.items()
+                name: accuracy(method(examples, valid, len(data.classes)), questions)
+                for name, method in METHODS.items()
             }
         print(shots, {name: round(figure, 2) for name, figure in figures[shots]["accuracy"].items()}, flush=True)
     return figures
