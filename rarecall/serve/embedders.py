@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from rarecall.integrations import embedders
 from rarecall.models.weights import load
@@ -49,8 +49,7 @@ def make(name: str, kind: str) -> Embedder:
     """
     if name == "omniglot":
         return Embedder(name, load(DRAWINGS), _drawings)
-    network: nn.Module = embedders.load(name)
-    return Embedder(name, network, _pictures if kind == "picture" else list)
+    return Embedder(name, embedders.load(name), _pictures if kind == "picture" else list)
 
 
 def kind_of(name: str) -> str:
