@@ -109,7 +109,7 @@ def test_slots_buffers_and_candidates_that_do_not_fit_are_refused(memory) -> Non
         extension.rank(book, buffers, ask(torch.ones(2, 3)), candidates, 1.0, 1)
 
     def update(found: Any, target: torch.Tensor) -> None:
-        extension.update(book, buffers, None, found, target, None, None, 8.0, lambda: torch.tensor(1), False, 1)
+        extension.update(book, buffers, None, found, target, None, None, False, 8.0, lambda: torch.tensor(1), False, 1)
 
     found = memory(unit(2, 3)).found
     refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
