@@ -1,6 +1,6 @@
-"""Pretrained networks that install with pip, weights included, for text and for images.
+"""Pretrained networks that install with pip, weights included, for text and for images; and ours for drawings.
 
-Both are modules that map a list of what they embed to keys of length 1, so that a `MemoryClassifier` takes them as they
+They are modules that map a list of what they embed to keys of length 1, so that a `MemoryClassifier` takes them as they
 are. The weights come from the folder of an installed package; nothing is downloaded.
 """
 
@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rarecall.integrations.drawings import Drawings
 from rarecall.integrations.images import pixels
 
 
@@ -81,6 +82,7 @@ class EfficientNet(nn.Module):
     """
 
     key_size = 1280
+    kind = "picture"  # what `rarecall serve` takes as examples
     size, batch = 224, 32
 
     def __init__(self) -> None:
@@ -107,7 +109,7 @@ class EfficientNet(nn.Module):
         return functional.normalize(features.mean((2, 3)), dim=1)
 
 
-EMBEDDERS: dict[str, Callable[[], nn.Module]] = {"minilm": MiniLM, "efficientnet": EfficientNet}
+EMBEDDERS: dict[str, Callable[[], nn.Module]] = {"minilm": MiniLM, "efficientnet": EfficientNet, "omniglot": Drawings}
 
 
 def load(name: str) -> Callable[[list[Any]], Any]:

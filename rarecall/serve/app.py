@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -272,6 +272,8 @@ class Service:
             memory = self._memory(request)
             try:
                 body = await asyncio.wait_for(request.body(), PATIENCE)
+            except ClientDisconnect:
+                raise Refused(400, "The request ended before its body.") from None
             except TimeoutError:
                 raise Refused(408, f"The request did not come within {PATIENCE} seconds.") from None
             return JSONResponse(await handler(memory, Fields(handler.__name__, body)))

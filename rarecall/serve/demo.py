@@ -6,7 +6,8 @@ import math
 
 from PIL import Image, ImageDraw
 
-from rarecall.serve.images import DRAWING, to_drawing
+from rarecall.integrations.drawings import KEPT
+from rarecall.serve.images import to_drawing
 from rarecall.serve.memories import Served
 
 Point = tuple[float, float]
@@ -83,4 +84,4 @@ def draw(strokes: list[list[Point]]) -> Image.Image:
         pen.line(points, 0, PEN)
         for x, y in points:
             pen.ellipse((x - PEN / 2, y - PEN / 2, x + PEN / 2, y + PEN / 2), 0)
-    return image.resize((DRAWING, DRAWING), Image.Resampling.BOX)
+    return image.resize((KEPT, KEPT), Image.Resampling.BOX)

@@ -40,7 +40,7 @@ class Fields:
 
     def __init__(self, operation: str, body: bytes) -> None:
         try:
-            given = json.loads(body or b"{}", parse_constant=_no_constant)
+            given = json.loads(body, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:  # also a wrong encoding, and numbers of too many digits
             raise Refused(400, f"The body is not JSON: {str(error)[:100]}.") from None
         if not isinstance(given, dict):

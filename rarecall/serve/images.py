@@ -1,4 +1,4 @@
-"""Uploaded images: decoded within bounds, made small, and drawings made to look like those the network knows."""
+"""Uploaded images: decoded within bounds, and made small."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import binascii
 import io
 import threading
 
-import numpy as np
-import torch
 from PIL import Image, ImageOps
-from torch import Tensor
 
+from rarecall.integrations.drawings import normalised
 from rarecall.serve.security import Refused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 PIXELS = 24_000_000  # of an upload, before it is made smaller: at most 100 MB while it is decoded
 DECODERS = threading.BoundedSemaphore(2)  # images that are decoded at once
 PICTURE, LONGEST = 256, 1024  # pixels: the sides of a picture that is kept, at most
-DRAWING = 224  # pixels: the side of a drawing that is kept, eight times that of the network's input
-SIZE, EXTENT = 28, 20  # pixels: the network's input, and the larger of width and height of a drawing in it
-INK = 48  # of 255: paler than that is paper
 
 
 def decode(text: str) -> Image.Image:
@@ -72,29 +67,15 @@ def to_jpeg(image: Image.Image) -> bytes:
 
 
 def to_drawing(image: Image.Image) -> bytes:
-    """Return a PNG of DRAWING x DRAWING pixels: dark ink on white paper, in the middle, as large as Omniglot's.
+    """Return the file of a drawing that is kept, dark on light, in the middle, as large as Omniglot's.
 
     Raises:
         Refused: nothing is drawn.
     """
-    ink = 255 - np.asarray(image.convert("L"))
-    if ink.mean() > 127:  # light on dark
-        ink = 255 - ink
-    rows, columns = np.nonzero(ink.max(1) > INK)[0], np.nonzero(ink.max(0) > INK)[0]
-    if not len(rows):
-        raise Refused(400, "Nothing is drawn on the image.")
-    top, bottom, left, right = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
-    side = max(bottom - top, right - left) * SIZE / EXTENT
-    x, y = (left + right - side) / 2, (top + bottom - side) / 2
-    window = (x, y, x + side, y + side)
-    drawn = Image.fromarray(ink).transform((DRAWING, DRAWING), Image.Transform.EXTENT, window, Image.Resampling.BICUBIC)
+    try:
+        drawn = ImageOps.invert(normalised(image))
+    except ValueError as error:
+        raise Refused(400, str(error)) from None
     file = io.BytesIO()
-    ImageOps.invert(drawn).save(file, "PNG", optimize=True)
+    drawn.save(file, "PNG", optimize=True)
     return file.getvalue()
-
-
-def drawing_pixels(png: bytes) -> Tensor:
-    """Return the network's input of a drawing that `to_drawing` made, (1, 28, 28) float, ink is 1."""
-    with Image.open(io.BytesIO(png), formats=("PNG",)) as image:
-        small = ImageOps.invert(image.convert("L")).resize((SIZE, SIZE), Image.Resampling.BOX)
-    return torch.from_numpy(np.array(small)).float().div(255)[None]

@@ -8,20 +8,21 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 import rarecall
-from rarecall.serve import embedders
+from rarecall.integrations import embedders
 from rarecall.serve.app import Service
 from rarecall.serve.memories import Served
 from rarecall.serve.security import RATE, Policy, is_loopback
 
 log = logging.getLogger("rarecall")
 
+# The memories of a folder that holds several, by the embedder of each.
+MEMORIES = {"drawings": "omniglot", "text": "minilm", "pictures": "efficientnet"}
 PORT = 8765
 TOKEN = "RARECALL_TOKEN"  # the environment variable that sets the token
 CONNECTIONS = 512  # at once; more are answered 503
@@ -36,40 +37,38 @@ def open_memories(
     Args:
         folder: made where there is none.
         embedder: its name, for a folder with one memory; by default the one that it was taught with.
-        kind: what the examples of an embedder are that is not ours.
+        kind: what its examples are; by default what the embedder's `kind` says, else text.
         readonly: follow what another process teaches.
     """
     if embedder is not None or (folder / "journal.sqlite").exists():
-        name = embedder or _taught_with(folder)
-        return [_open(folder, folder.resolve().name, kind or embedders.kind_of(name), name, readonly)]
-    opened = list(_open_several(folder, readonly))
-    if not opened:
-        raise ValueError(
-            "No embedder is installed: pip install 'rarecall[serve,text,images]', or name one, --embedder."
-        )
-    return opened
-
-
-def _open_several(folder: Path, readonly: bool) -> Iterator[Served]:
-    for name, (kind, embedder) in embedders.MEMORIES.items():
+        embed = embedders.load(embedder) if embedder is not None else _taught_with(folder)
+        return [_open(folder, folder.resolve().name, embed, kind, readonly)]
+    opened = []
+    for name, embedder in MEMORIES.items():
         if readonly and not (folder / name / "journal.sqlite").exists():
             continue
         try:
-            yield _open(folder / name, name, kind, embedder, readonly)
+            opened.append(_open(folder / name, name, embedders.load(embedder), None, readonly))
         except (ModuleNotFoundError, FileNotFoundError) as error:
             log.warning("Without %s: %s", name, error)
+    if not opened:
+        raise ValueError("No embedder is installed: pip install 'rarecall[text,images]', or name one with --embedder.")
+    return opened
 
 
-def _open(folder: Path, name: str, kind: str, embedder: str, readonly: bool) -> Served:
-    return Served(name, kind, rarecall.open(folder, embedders.make(embedder, kind), readonly=readonly))
+def _open(folder: Path, name: str, embed: Any, kind: str | None, readonly: bool) -> Served:
+    return Served(name, kind or str(getattr(embed, "kind", "text")), rarecall.open(folder, embed, readonly=readonly))
 
 
-def _taught_with(folder: Path) -> str:
+def _taught_with(folder: Path) -> Any:
+    """The embedder that a folder was taught with, where its name leads to one."""
     with rarecall.open(folder, readonly=True) as kept:
         name = kept.settings.get("embedder")
-    if not name:
-        raise ValueError(f"{folder} does not say which embedder it was taught with. Name it: --embedder.")
-    return str(name)
+    try:
+        return embedders.load(str(name))
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        told = f"{folder} was taught with the embedder {name}, which cannot be made by its name ({error})."
+        raise ValueError(f"{told} Name one with --embedder.") from error
 
 
 def serve(
@@ -114,7 +113,7 @@ def make_server(memories: list[Served], policy: Policy, **options: Any) -> uvico
     """Return the server of memories; `options` are those of uvicorn."""
     config = uvicorn.Config(
         Service(memories, policy).app,
-        log_level="warning",
+        log_level="error",  # not what strangers send, only what goes wrong here
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -131,7 +130,8 @@ def make_server(memories: list[Served], policy: Policy, **options: Any) -> uvico
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens, so that its port is known before the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio sends small answers at once (TCP_NODELAY).
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))

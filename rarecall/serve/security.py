@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 import json
@@ -23,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 BODY = 8 * 2**20  # bytes of a request: a photo of a telephone in base64
 RATE = 1000.0  # requests a second from one address, and as many at once
 CLIENTS = 4096  # addresses whose rate is remembered
-LEFT_UNREAD = 16 * BODY  # bytes of a body that is too large, read and thrown away so that the client sees the answer
+UNREAD_BYTES, UNREAD_SECONDS = 16 * BODY, 2  # of a refused body: so much of it is read and thrown away
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -130,15 +132,14 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        body = Body(receive)
+        body = Body(receive, scope)
         try:
             self.check(scope)
             await self.app(scope, body, guarded_send)
         except Refused as refused:
             if started:
                 raise
-            await body.throw_away()
-            await refuse(guarded_send, refused)
+            await refuse(guarded_send, refused, body)
 
     def check(self, scope: Scope) -> None:
         """Raise `Refused` where a request is not allowed."""
@@ -169,8 +170,9 @@ class Guard:
 class Body:
     """The body of a request, no larger than allowed."""
 
-    def __init__(self, receive: Receive) -> None:
-        self.receive, self.read, self.more = receive, 0, True
+    def __init__(self, receive: Receive, scope: Scope) -> None:
+        self.receive, self.read = receive, 0
+        self.more = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
     async def __call__(self) -> Message:
         message = await self.receive()
@@ -182,10 +184,12 @@ class Body:
 
     async def throw_away(self) -> None:
         """Read on, within limits: a client that is still sending would see a reset connection, and not the answer."""
-        while self.more and self.read < LEFT_UNREAD:
-            message = await self.receive()
-            self.read += len(message.get("body", b""))
-            self.more = message["type"] == "http.request" and message.get("more_body", False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(UNREAD_SECONDS):
+                while self.more and self.read < UNREAD_BYTES:
+                    message = await self.receive()
+                    self.read += len(message.get("body", b""))
+                    self.more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 class Rates:
@@ -216,13 +220,15 @@ def urlsplit_or_none(origin: str) -> str | None:
         return None
 
 
-async def refuse(send: Send, refused: Refused) -> None:
-    """Answer with the sentence, as JSON."""
-    body = json.dumps({"error": refused.sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if refused.status in (429, 503):
-        headers.append((b"retry-after", b"1"))
+async def refuse(send: Send, refused: Refused, body: Body) -> None:
+    """Answer with the sentence, as JSON, and hang up."""
+    await asyncio.sleep(0)  # where the server has hung up on a broken request itself, it learns so now
+    told = json.dumps({"error": refused.sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(told)).encode())]
+    headers += [(b"connection", b"close")] if body.more else []
+    headers += [(b"www-authenticate", b"Bearer")] if refused.status == 401 else []
+    headers += [(b"retry-after", b"1")] if refused.status == 429 else []
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": told, "more_body": True})
+    await body.throw_away()
+    await send({"type": "http.response.body"})

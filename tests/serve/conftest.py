@@ -18,7 +18,8 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
 import rarecall
-from rarecall.serve import demo, embedders, images, run
+from rarecall.integrations import embedders
+from rarecall.serve import demo, images, run
 from rarecall.serve.memories import Served
 from rarecall.serve.security import Policy
 
@@ -87,7 +88,7 @@ class Client:
 def serving(folder: Path, policy: Policy = Policy(rate=0)):  # noqa: B008
     memories = [
         Served("text", "text", rarecall.open(folder / "text", Words())),
-        Served("drawings", "drawing", rarecall.open(folder / "drawings", embedders.make("omniglot", "drawing"))),
+        Served("drawings", "drawing", rarecall.open(folder / "drawings", embedders.load("omniglot"))),
         Served("pictures", "picture", rarecall.open(folder / "pictures", Colours())),
     ]
     with run.listen("127.0.0.1", 0) as listening:

@@ -9,7 +9,7 @@ import threading
 import pytest
 from PIL import Image
 
-from rarecall.serve import images
+from rarecall.integrations.drawings import KEPT
 from rarecall.serve.memories import WAITING
 
 from .conftest import drawing, png, serving
@@ -84,7 +84,7 @@ def test_drawings_are_known_however_large_and_where_they_are(client):
     answer = client.post("explain", "drawings", example="data:image/png;base64," + drawing("heart"))
     assert (answer["label"], answer["because"][0]["example"]) == ("heart", None)
     remembered = client.get(f"/api/example?memory=drawings&id={answer['because'][0]['id']}")
-    assert Image.open(io.BytesIO(remembered)).size == (images.DRAWING, images.DRAWING)
+    assert Image.open(io.BytesIO(remembered)).size == (KEPT, KEPT)
     assert client.headers["content-type"] == "image/png"
     blank = png(Image.new("L", (50, 50), 255))
     assert "Nothing is drawn" in client.post("ask", "drawings", status=400, example=blank)["error"]
