@@ -79,6 +79,7 @@ class LanguageMemory(nn.Module):
         key_size = head.weight.shape[1]
         self.memory = Memory(key_size, capacity, k=k, search=search)
         self.trust = Trust().requires_grad_(False)
+        self.trust.caution = 0.0  # it is fitted as it is used: asked first, taught then
         # Hidden states of a language model share a large component, which says nothing: it is subtracted.
         self.register_buffer("centre", torch.zeros(key_size))
         self.sources: dict[str, int] = {}  # number of each taught text
