@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -12,6 +11,11 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows has none; all else of the library runs there
+    import fcntl
 
 
 class FolderError(RuntimeError):
@@ -34,6 +38,10 @@ class WriterLock:
     """
 
     def __init__(self, path: Path) -> None:
+        if fcntl is None:
+            raise FolderError(
+                "A folder is kept on Linux and macOS; this system has no lock that a killed process frees."
+            )
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
