@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 # How far the length of a key may be from 1: float32 rounds by less than 1e-6, half precision by less than 1e-3.
 LENGTH_TOLERANCE = 2e-3
@@ -92,6 +94,18 @@ def refuse_candidates(found: int, k: int, slot: int, capacity: int) -> None:
     if found > k:
         raise ValueError(f"The search found {found} slots for each query; expected at most k = {k}.")
     raise ValueError(f"The search found slot {slot}; the memory has slots 0 to {capacity - 1}, and -1 stands for none.")
+
+
+def warn_of_drift() -> None:
+    """Warn where a memory of one process is used in a network that several ranks train."""
+    network = DistributedDataParallel._active_ddp_module
+    if network is not None and network.process_group.size() > 1:
+        what = "rank 0's slots are copied over the others'" if network.broadcast_buffers else "their memories drift apart"
+        warnings.warn(
+            f"A memory inside DistributedDataParallel is each rank's own, and {what}: most of what ranks learn is lost. "
+            "Make it one memory: rarecall.distributed.shard(memory, mesh), or replicate(memory, mesh).",
+            stacklevel=2,
+        )
 
 
 def check_slots(slots: Mapping[str, Tensor], what: str) -> None:

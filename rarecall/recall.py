@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 
+@dataclass(init=False, eq=False, repr=False)
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 
@@ -27,6 +29,10 @@ class Recall:
         shape: of the queries, (..., key_size).
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
+
+    # A network may return a recall: what looks for tensors in the fields of an output, as FSDP does to know when backward
+    # begins, finds the queries, through which all gradients of a recall flow.
+    asked: Tensor
 
     __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version")
 

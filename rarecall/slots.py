@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rarecall import backend
 from rarecall.backend.native_backend import NativeBackend
 from rarecall.backend.torch_backend import stamp
-from rarecall.checks import OutOfStep, check_slots, refuse_edited_recall
+from rarecall.checks import OutOfStep, check_slots, refuse_edited_recall, warn_of_drift
 from rarecall.class_means import ClassMeans
 from rarecall.gradient import History
 from rarecall.locking import ReadWriteLock
@@ -51,6 +51,7 @@ class SlotBuffers(nn.Module):
     times: Tensor
     now: Tensor
     search: Search
+    shared = False  # whether ranks hold it together
     # nn.Module looks these up more slowly as attributes.
     _buffers: dict[str, Any]
     _modules: dict[str, Any]
@@ -128,6 +129,8 @@ class SlotBuffers(nn.Module):
         if state.backend is not None and state.backend.is_in_step():
             return
         check_slots(self._buffers, "The memory")
+        if not self.shared:
+            warn_of_drift()
         chosen = backend.choose(self)
         chosen.rebuild()
         state.backend, state.version = chosen, state.version + 1

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import sys
 import traceback
 from typing import Any
 
@@ -234,7 +235,10 @@ def train_in_parallel(rank: int, search: str, folder: str) -> None:
         memory.update(memory(unit(8, SIZE)), torch.arange(8) + 1000)
         memory.forget(value=1000)
         check_found(memory, share(memory))
-    dist.destroy_process_group()
+    sys.stdout.flush()
+    # Not by the destructors: that of a process group that DistributedDataParallel holds last waits for a thread of gloo
+    # while it holds the GIL, and the thread may be waiting for the GIL to free a tensor (torch 2.13).
+    os._exit(0)
 
 
 class Recalling(Network):
@@ -253,10 +257,9 @@ def train_two_ranks(search: str, folder: str) -> None:
     codes = [rank.exitcode for rank in ranks]
     for rank in ranks:
         rank.kill()
-    assert codes == [0, 0]
+    assert codes == [0, 0], f"exit codes {codes}; None is a rank that hangs"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES)
 def test_two_ranks_of_distributed_data_parallel_stay_usable(search, tmp_path) -> None:
     in_a_process(train_two_ranks, search, str(tmp_path))

@@ -41,6 +41,7 @@ def empty_like(memory: Memory, kind: type[OneMemory], capacity: int, device: tor
 class Part(Memory):
     """What one rank holds of a memory: a memory of its own slots, whose recalls and changes are those of all ranks."""
 
+    shared = True
     joint: JointBackend
     whole: weakref.ref[JointMemory]
 
