@@ -100,9 +100,11 @@ def warn_of_drift() -> None:
     """Warn where a memory of one process is used in a network that several ranks train."""
     network = DistributedDataParallel._active_ddp_module
     if network is not None and network.process_group.size() > 1:
-        what = "rank 0's slots are copied over the others'" if network.broadcast_buffers else "their memories drift apart"
+        what = (
+            "rank 0's slots are copied over the others'" if network.broadcast_buffers else "their memories drift apart"
+        )
         warnings.warn(
-            f"A memory inside DistributedDataParallel is each rank's own, and {what}: most of what ranks learn is lost. "
+            f"A memory inside DistributedDataParallel is each rank's own, and {what}: most of what they learn is lost. "
             "Make it one memory: rarecall.distributed.shard(memory, mesh), or replicate(memory, mesh).",
             stacklevel=2,
         )

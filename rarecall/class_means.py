@@ -46,13 +46,21 @@ class ClassMeans:
 
     def of(self, values: Tensor) -> Tensor:
         """Return the means, (n, key_size), of values, (n,) int64; zeros where a value has no slot."""
+        return self.mean(*self.totals(values))
+
+    def totals(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums, (n, key_size), and the examples, (n,), of values: those of several memories may be added."""
         if not len(self.sums):
-            return self.sums.new_zeros((len(values), self.sums.shape[1]), dtype=self.dtype)
+            return self.sums.new_zeros((len(values), self.sums.shape[1])), self.examples.new_zeros(len(values))
         rows = [self.row_of.get(value, -1) for value in values.tolist()]
         index = torch.tensor(rows, dtype=torch.int64, device=values.device)
-        examples = self.examples[index].masked_fill_(index < 0, 0)[:, None]
-        means = self.sums[index].to(self.dtype) / (UNITS * examples)
-        return means.masked_fill_(examples == 0, 0.0)
+        none = index < 0
+        return self.sums[index].masked_fill_(none[:, None], 0), self.examples[index].masked_fill_(none, 0)
+
+    def mean(self, sums: Tensor, examples: Tensor) -> Tensor:
+        """Return the means, (n, key_size), from `totals`."""
+        examples = examples[:, None]
+        return (sums.to(self.dtype) / (UNITS * examples)).masked_fill_(examples == 0, 0.0)
 
     def _put(self, memory: SlotBuffers, slots: Tensor) -> None:
         self.rows[slots] = self._rows(memory.values[slots])

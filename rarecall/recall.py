@@ -30,8 +30,8 @@ class Recall:
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
-    # A network may return a recall: what looks for tensors in the fields of an output, as FSDP does to know when backward
-    # begins, finds the queries, through which all gradients of a recall flow.
+    # A network may return a recall: what looks for tensors in the fields of an output, as FSDP does to know when
+    # backward begins, finds the queries, through which all gradients of a recall flow.
     asked: Tensor
 
     __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version")

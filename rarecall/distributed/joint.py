@@ -183,6 +183,13 @@ class JointMemory(Memory):
         slots: Slots = self._together("slots", self._gather_slots)
         return slots
 
+    def class_means(self, values: Tensor) -> Tensor:
+        """Return the mean of the keys of each value on all ranks, as `Memory` does; each rank may ask for others."""
+        if not self._joint.sharded:
+            return self._part.class_means(values)
+        means: Tensor = self._together("class_means", self._add_means, values)
+        return means
+
     def merge(self, other: Memory) -> None:
         """Write all that each rank's other memory holds into this one; of one that all ranks hold, rank 0 brings it."""
         if isinstance(other, JointMemory):
@@ -228,6 +235,18 @@ class JointMemory(Memory):
         like = [(tensor.dtype, tensor.shape[1:].numel()) for tensor in held]
         tensors = zip(Slots._fields, unpack(joint.team.gather(pack(*held), counts), *like), strict=True)
         return Slots(*(tensor if name == "keys" else tensor.squeeze(1) for name, tensor in tensors))
+
+    def _add_means(self, values: Tensor) -> Tensor:
+        team, part = self._joint.team, self._part
+        counts = team.meet("class_means", len(values))[:, 0].tolist()
+        wanted = team.gather(values, counts)
+        part.class_means(wanted[:0])  # makes them, or has kept them up
+        means = part._state.means
+        assert means is not None
+        sums, examples = means.totals(wanted)
+        heard = team.exchange(torch.cat([sums, examples[:, None]], 1), counts, [len(values)] * team.size)
+        total = heard.view(team.size, len(values), -1).sum(0)  # of integers: in any order the same
+        return means.mean(total[:, :-1], total[:, -1])
 
     def _gather_memory(self) -> Memory:
         memory = empty_like(self, Memory, self.capacity, self.now.device)

@@ -98,7 +98,9 @@ class Team:
     def _leave(self, error: Exception) -> None:
         """Something failed on this rank alone, in the middle of a call: the others lose the connection, not time."""
         self.lost = f"{type(error).__name__}: {error}"
-        time.sleep(0.1)  # for gloo's threads to end: the group's destructor waits for them, holding the GIL that they need
+        time.sleep(
+            0.1
+        )  # for gloo's threads to end: the group's destructor waits for them, holding the GIL that they need
         dist.destroy_process_group(self.group)
 
     def refuse_if_lost(self) -> None:

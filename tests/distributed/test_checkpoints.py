@@ -88,7 +88,9 @@ def test_a_checkpoint_of_four_ranks_is_loaded_on_any_number(by, tmp_path) -> Non
             assert_same(expected(6, 4), state)
 
 
-@pytest.mark.parametrize(("before", "after"), [("replicate", "shard"), ("shard", "replicate"), ("replicate", "replicate")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("replicate", "shard"), ("shard", "replicate"), ("replicate", "replicate")]
+)
 def test_a_checkpoint_of_one_layout_is_loaded_in_another(before, after, tmp_path) -> None:
     made(2)(save, before, str(tmp_path), CAPACITY, "plain")
     for state in made(3)(load, after, str(tmp_path), CAPACITY, "plain"):

@@ -128,6 +128,8 @@ class Both:
             many = getattr(self.many, name)
             assert_equal(getattr(self.one, name), many.full_tensor() if hasattr(many, "full_tensor") else many, name)
         assert_equal(self.one.now, self.many.now, "now")
+        values = torch.arange(self.rank % 2, VALUES)
+        assert_equal(self.one.class_means(values), self.many.class_means(values), "class means")
 
 
 def live(

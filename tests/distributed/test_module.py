@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from rarecall import Memory, Search
 from rarecall.distributed import replicate, shard
+from rarecall.reading import Blend, Nearest, Vote
 from tests.helpers import SEARCHES, assert_same, ids, snapshot, train, unit, using
 from tests.ranks import made
 
@@ -118,3 +119,22 @@ def two_teams(rank: int, mesh: DeviceMesh) -> list[int]:
 
 def test_a_dimension_of_a_larger_mesh() -> None:
     assert made(4)(two_teams) == [[0, 1], [0, 1], [2, 3], [2, 3]]
+
+
+def readings(rank: int, mesh: DeviceMesh, reader: str) -> None:
+    one = Memory(8, 60, k=10)
+    train(one, 20, seed=0)
+    query = unit(5, 8)
+    for layout in (shard, replicate):
+        many = layout(one, mesh)
+        readers = [{"nearest": Nearest, "vote": Vote, "blend": Blend}[reader]() for _ in range(2)]
+        for each, memory in zip(readers, (one, many), strict=True):
+            each.fit(memory)
+        expected, read = (each(memory, memory(query)) for each, memory in zip(readers, (one, many), strict=True))
+        for name in ("values", "probabilities", "known"):
+            assert torch.equal(getattr(expected, name), getattr(read, name)), name
+
+
+@pytest.mark.parametrize("reader", ["nearest", "vote", "blend"])
+def test_readers_read_it(reader) -> None:
+    made(2)(readings, reader)

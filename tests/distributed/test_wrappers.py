@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -15,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rarecall import Memory, Recall
 from rarecall.distributed import replicate, shard
-from tests.helpers import assert_same, snapshot
 from tests.ranks import made
 
 WRAPPERS = ["ddp", "fsdp"]
