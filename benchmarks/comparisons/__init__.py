@@ -17,4 +17,5 @@ NAMES = (
     "update",
     "memory",
     "translation",
+    "distributed",
 )
