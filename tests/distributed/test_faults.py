@@ -88,12 +88,13 @@ def kill_and_resume(folder: Path, size: int, kills: int, seed: int) -> None:
     whole, broken = folder / "whole", folder / "broken"
     whole.mkdir()
     broken.mkdir()
+    assert run(broken, size, kill=(0, 0.0)) != [0] * size  # so that the server of forks has started
     began = time.monotonic()
     assert run(whole, size) == [0] * size, heard(whole, size)
     seconds, chance = time.monotonic() - began, random.Random(seed)
     done = 0
     while done < kills:
-        codes = run(broken, size, kill=(chance.randrange(size), chance.uniform(0, 1.1 * seconds)))
+        codes = run(broken, size, kill=(chance.randrange(size), chance.uniform(0, seconds)))
         if codes == [0] * size:  # it was done before; there is more to kill in a new run
             assert_same(learned(whole), learned(broken))
             broken = folder / f"broken{done}.{chance.random()}"
