@@ -114,7 +114,7 @@ class KeptMemory:
             for name in FIELDS:
                 memory._buffers[name][: old.capacity] = old._buffers[name]
             memory.now.copy_(old.now)
-        memory.lock.exclusive(memory._get_in_step)
+            memory.lock.exclusive(memory._get_in_step)  # before others ask it
         self.memory = memory
 
     def choose(self, count: int, confirmed: Ints) -> tuple[Ints, Ints]:
@@ -356,14 +356,15 @@ class KeptMemory:
         table = of.table[examples]
         order = np.lexsort((examples, table[:, 2], table[:, 0]))
         examples, table = examples[order], table[order]
-        slots, first, counts = np.unique(table[:, 0], return_index=True, return_counts=True)
+        first = np.flatnonzero(np.diff(table[:, 0], prepend=-1))
+        slots, counts = table[first, 0], np.diff(first, append=len(table))
         last = first + counts - 1
         rows = {"values": table[first, 1], "sources": examples[first], "counts": counts, "times": table[last, 2]}
         for name, row in rows.items():
             self.memory._buffers[name][torch.from_numpy(slots)] = torch.from_numpy(row)
         self.memory.now.fill_(of.entry)
         self.memory.lock.exclusive(self.memory._get_in_step)
-        self._free = np.setdiff1d(np.arange(of.used), slots).tolist()
+        self._free = np.flatnonzero(self.array("counts")[: of.used] == 0).tolist()
 
     def _replay(self, start: int) -> bool:
         """Take all entries after `start` into memory; return whether any of them has forgotten something."""
