@@ -302,6 +302,16 @@ class Journal:
         )
         return np.array([row[0] for row in self._rows(query, who, after, before)], np.int64)
 
+    def times(self) -> dict[int, float]:
+        """Return when each entry was written."""
+        return dict(self._rows("SELECT id, time FROM entries"))
+
+    def entries_of(self, examples: Ints) -> Ints:
+        """Return the entries that examples came with."""
+        query = "SELECT id, entry FROM examples WHERE id IN (SELECT value FROM json_each(?))"
+        found = dict(self._rows(query, _json(examples)))
+        return np.array([found[number] for number in examples.tolist()], np.int64)
+
     def integrity(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
         return [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
@@ -376,7 +386,7 @@ class Journal:
 
 
 def _digest(*fields: Any) -> bytes:
-    """Return 16 bytes that follow from fields; of a list of fields of the same types there is no other with the same."""
+    """Return 16 bytes that follow from fields, and not from others of the same types."""
     data = [each for each in fields if isinstance(each, bytes)]
     rest = repr([len(each) if isinstance(each, bytes) else each for each in fields])
     return hashlib.blake2b(b"".join([rest.encode(errors="surrogatepass"), *data]), digest_size=DIGEST).digest()
