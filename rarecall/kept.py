@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rarecall import reading
 from rarecall.memory import Memory
 from rarecall.report import Report, report
 from rarecall.store import exchange
 from rarecall.store.content import KEEP, Label, decode, encode, label_name
+from rarecall.store.folder import read_json, write_json
 from rarecall.store.journal import Entry, Example
 from rarecall.store.kept_memory import KeptMemory
 from rarecall.store.slots import ENTRY, EXAMPLE, LABEL, NOWHERE, OLD_ENTRY, OLD_SLOT, SLOT, Floats, Ints
@@ -33,7 +36,8 @@ NEARLY_FULL = 0.9  # of a fixed capacity: from here on a warning says so
 SAME = 1 - 4e-6  # from this cosine similarity on, two keys are of the same example, as float32 rounds
 PROBES, SAME_EMBEDDER = 3, 0.99  # kept examples that are embedded again, and how similar they must be
 SLOTS_EXPLAINED = 16  # nearest slots whose examples are looked at for an explanation
-DEFAULTS: dict[str, Any] = {"capacity": "grow", "keep": "content", "search": "exact", "expire": 0}
+DEFAULTS: dict[str, Any] = {"capacity": "grow", "keep": "content", "search": "exact", "reader": "blend", "expire": 0}
+FITTED_FROM = 64  # slots: the reader of fewer is as it was made
 IMPORTED = 8192  # examples in a commit of an import
 EXPIRY_CHECKED = 3600.0  # seconds between two looks for what has expired
 DAY = 86400.0
@@ -94,6 +98,10 @@ class Answer:
         """The taught examples that decided it, nearest first: up to five."""
         return self._explain(5)
 
+    def explain(self, count: int) -> list[Evidence]:
+        """Return so many of them."""
+        return self._explain(count)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -135,6 +143,7 @@ class KeptClassifier:
         capacity: "grow", or a number of slots: where all are filled, those touched least recently are written over.
         keep: "content" keeps examples; "reference" only paths, numbers, and the SHA-256 of all else.
         search: how neighbours are found, a name as for `Memory`.
+        reader: how neighbours become an answer: "blend", "vote" or "nearest"; see `rarecall.reading`.
         expire: days after which what was not used is forgotten: neither taught or confirmed, nor the nearest to a
             question that this process was asked. 0: never.
 
@@ -158,17 +167,21 @@ class KeptClassifier:
         capacity: int | str | None = None,
         keep: str | None = None,
         search: str | None = None,
+        reader: str | None = None,
         expire: float | None = None,
     ) -> None:
-        given = {"capacity": capacity, "keep": keep, "search": search, "expire": expire}
+        given = {"capacity": capacity, "keep": keep, "search": search, "reader": reader, "expire": expire}
         given = {name: value for name, value in given.items() if value is not None}
         _check_settings(given)
         self.folder, self.embed, self.readonly, self.who = Path(folder), embed, readonly, who
         self._kept = KeptMemory(self.folder, readonly, DEFAULTS | given)
         self._numbers, self._warned = dict[str, int](), False
+        self._fitting: list[threading.Thread] = []
+        self._reader, self._reader_file = reading.make(self._kept.settings["reader"]), 0
         self._uses, self._expired_at = dict[int, float](), 0.0  # by the founder of the slot that was nearest
         try:
             self._check_embedder()
+            self._load_reader()
             if not readonly:
                 self._keep_settings(given)
                 self.expire()
@@ -505,6 +518,19 @@ class KeptClassifier:
         found: list[Evidence] = answer._explain(count)
         return found
 
+    def fit(self) -> None:
+        """Fit the reader to what was taught, by leaving it out, and wait for it: see `rarecall.reading`.
+
+        It is done by itself in the background, when the folder is asked and has grown or shrunk by a quarter since.
+        """
+        memory = self._kept.memory
+        if memory is not None:
+            reader = reading.make(self._kept.settings["reader"])
+            reader.fit(memory)
+            self._reader = reader
+            if not self.readonly:
+                write_json(self.folder / "reader.json", reader.settings())
+
     def __len__(self) -> int:
         """How many examples are in memory."""
         return int((self._kept.places.table[:, 0] >= 0).sum())
@@ -607,6 +633,8 @@ class KeptClassifier:
 
     def close(self) -> None:
         """Close the folder. To close it twice does nothing."""
+        for fitting in list(self._fitting):
+            fitting.join()
         if not self.readonly and not self._kept.closed:
             with self._kept.writing():
                 self._keep_uses()
@@ -663,7 +691,8 @@ class KeptClassifier:
 
     def _answer(self, memory: Memory, units: Floats) -> list[Answer]:
         recall = memory(torch.from_numpy(units))
-        values, probabilities, known = _vote(recall.values, recall.weights, recall.similarities)
+        self._refit(memory)
+        read = self._reader(memory, recall)
         if self._kept.settings.get("expire"):
             self._uses |= dict.fromkeys(memory.sources[recall.slots[:, 0].clamp(min=0)].tolist(), time.time())
         same = (recall.similarities >= SAME) & (recall.slots >= 0)
@@ -671,8 +700,9 @@ class KeptClassifier:
         newest = times.argmax(1)
         answers = []
         for row, unit in enumerate(units):
-            found = [(v, p) for v, p in zip(values[row].tolist(), probabilities[row].tolist(), strict=True) if v >= 0]
-            familiarity = float(known[row])
+            pairs = zip(read.values[row].tolist(), read.probabilities[row].tolist(), strict=True)
+            found = [(value, probability) for value, probability in pairs if value >= 0]
+            familiarity = float(read.known[row])
             if same[row].any():  # it was taught itself
                 value, familiarity = int(recall.values[row, newest[row]]), 1.0
                 found = [(value, 1.0)] + [(other, 0.0) for other, _ in found if other != value]
@@ -704,6 +734,31 @@ class KeptClassifier:
         """What `Taught` says of an example."""
         entry, label = entries[each.entry], json.loads(self._kept.labels[self._kept.places.table[each.id, 1]])
         return each.id, decode(each.kind, each.content), label, _when(entry.time), entry.who
+
+    def _load_reader(self) -> None:
+        """Take the fitted reader from its file, where it has one of this kind."""
+        path = self.folder / "reader.json"
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        if changed != self._reader_file:
+            self._reader_file, settings = changed, read_json(path)
+            if settings is not None and settings["name"] == self._kept.settings["reader"]:
+                self._reader = reading.from_settings(settings)
+
+    def _refit(self, memory: Memory) -> None:
+        """Fit the reader in the background where it is time; a follower takes it from its file."""
+        if self.readonly:
+            self._load_reader()
+        elif not self._fitting and len(memory) >= FITTED_FROM and self._reader.is_stale(memory):
+            self._fitting.append(threading.Thread(target=self._fit_in_background))
+            self._fitting[0].start()
+
+    def _fit_in_background(self) -> None:
+        try:
+            self.fit()
+        except OSError as error:
+            log.warning("The reader of %s was not kept: %s", self.folder, error)
+        finally:
+            self._fitting.clear()
 
     def _keep_uses(self) -> None:
         """Write to the journal when slots were last nearest to a question."""
@@ -900,25 +955,9 @@ def open(folder: str | Path, embed: Any = None, **options: Any) -> KeptClassifie
     return KeptClassifier(folder, getattr(embed, "encode", embed), **options)
 
 
-def _vote(values: Tensor, weights: Tensor, similarities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum the neighbours' weights by value; (n, m) values, the most probable first, their probabilities, and (n,)."""
-    rows = []
-    for row in range(len(values)):
-        there = values[row] >= 0
-        unique, which = values[row][there].unique(return_inverse=True)
-        sums = torch.zeros(len(unique)).index_add_(0, which, weights[row][there])
-        order = sums.argsort(descending=True, stable=True)
-        rows.append((unique[order], sums[order]))
-    known = (similarities[:, 0].clamp(min=-1) >= 0.5).float()
-    pad = torch.nn.utils.rnn.pad_sequence
-    return (
-        pad([row[0] for row in rows], batch_first=True, padding_value=-1),
-        pad([row[1] for row in rows], batch_first=True),
-        known,
-    )
-
-
 def _check_settings(given: dict[str, Any]) -> None:
+    if given.get("reader", "blend") not in reading.READERS:
+        raise ValueError(f"open got reader={given['reader']!r}; expected one of {', '.join(reading.READERS)}.")
     if given.get("expire", 0) < 0:
         raise ValueError(f"open got expire={given['expire']}; expected a number of days, 0 for never.")
     capacity = given.get("capacity", "grow")

@@ -89,8 +89,8 @@ def test_two_folders_become_one(kept, tmp_path):
 
 
 def test_a_report_counts_examples_and_what_is_confused(kept, tmp_path):
-    kept.import_(None, examples=["lost card a", "lost card b", "lost card c"], labels=["lost"] * 3)
-    kept.import_(None, examples=["lost card d", "where is it"], labels=["stolen"] * 2)
+    kept.import_(None, examples=["p q r s a", "p q r s b", "p q r s c"], labels=["lost"] * 3)
+    kept.import_(None, examples=["p q d e f", "where is it"], labels=["stolen"] * 2)
     report = kept.report()
     assert [(each.label, each.examples, each.asked, each.right) for each in report.classes] == [
         ("lost", 3, 3, 3),

@@ -384,11 +384,12 @@ class KeptMemory:
 
     def _replay(self, start: int) -> bool:
         """Take all entries after `start` into memory; return whether any of them has forgotten something."""
-        self.settings |= self.journal.settings()
         self.labels += self.journal.label_names(len(self.labels))
         entries = list(self.journal.read(start + 1))
         if not entries:
             return False
+        if "key_size" not in self.settings or any(entry.kind in ("create", "settings", "use") for entry in entries):
+            self.settings |= self.journal.settings()
         self._apply(np.concatenate([entry.changes for entry in entries]), entries[-1].id)
         if len(self.places) != self.journal.examples:
             raise FolderDamaged(f"{self.folder}: the entries are of {len(self.places)} examples, not of all there are.")
