@@ -121,7 +121,7 @@ def check_slots(slots: Mapping[str, Tensor], what: str) -> None:
     if not 0 <= int(now) <= LATEST:
         raise ValueError(f"{what} has now={int(now)}; expected 0 to {LATEST} updates.")
     filled = values >= 0
-    lengths = torch.linalg.vector_norm(slots["keys"], dim=1, dtype=torch.float64)
+    lengths = torch.linalg.vector_norm(slots["keys"], dim=1)
     wrong: dict[str, Any] = {
         "a value below -1": values < -1,
         "a source below -1": slots["sources"] < -1,

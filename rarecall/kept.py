@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby, islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,8 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rarecall import reading
 from rarecall.memory import Memory
+from rarecall.report import Report, report
+from rarecall.store import exchange
 from rarecall.store.content import KEEP, Label, decode, encode, label_name
+from rarecall.store.folder import read_json, write_json
 from rarecall.store.journal import Entry, Example
 from rarecall.store.kept_memory import KeptMemory
 from rarecall.store.slots import ENTRY, EXAMPLE, LABEL, NOWHERE, OLD_ENTRY, OLD_SLOT, SLOT, Floats, Ints
@@ -28,7 +36,11 @@ NEARLY_FULL = 0.9  # of a fixed capacity: from here on a warning says so
 SAME = 1 - 4e-6  # from this cosine similarity on, two keys are of the same example, as float32 rounds
 PROBES, SAME_EMBEDDER = 3, 0.99  # kept examples that are embedded again, and how similar they must be
 SLOTS_EXPLAINED = 16  # nearest slots whose examples are looked at for an explanation
-DEFAULTS: dict[str, Any] = {"capacity": "grow", "keep": "content", "search": "exact"}
+DEFAULTS: dict[str, Any] = {"capacity": "grow", "keep": "content", "search": "exact", "reader": "blend", "expire": 0}
+FITTED_FROM = 64  # slots: the reader of fewer is as it was made
+IMPORTED = 8192  # examples in a commit of an import
+EXPIRY_CHECKED = 3600.0  # seconds between two looks for what has expired
+DAY = 86400.0
 UNDOABLE = ("teach", "import", "relabel", "merge")
 
 
@@ -86,6 +98,10 @@ class Answer:
         """The taught examples that decided it, nearest first: up to five."""
         return self._explain(5)
 
+    def explain(self, count: int) -> list[Evidence]:
+        """Return so many of them."""
+        return self._explain(count)
+
 
 @dataclass(frozen=True)
 class Line:
@@ -127,6 +143,9 @@ class KeptClassifier:
         capacity: "grow", or a number of slots: where all are filled, those touched least recently are written over.
         keep: "content" keeps examples; "reference" only paths, numbers, and the SHA-256 of all else.
         search: how neighbours are found, a name as for `Memory`.
+        reader: how neighbours become an answer: "blend", "vote" or "nearest"; see `rarecall.reading`.
+        expire: days after which what was not used is forgotten: neither taught or confirmed, nor the nearest to a
+            question that this process was asked. 0: never.
 
     Example:
         >>> import tempfile
@@ -148,17 +167,24 @@ class KeptClassifier:
         capacity: int | str | None = None,
         keep: str | None = None,
         search: str | None = None,
+        reader: str | None = None,
+        expire: float | None = None,
     ) -> None:
-        given = {"capacity": capacity, "keep": keep, "search": search}
+        given = {"capacity": capacity, "keep": keep, "search": search, "reader": reader, "expire": expire}
         given = {name: value for name, value in given.items() if value is not None}
         _check_settings(given)
         self.folder, self.embed, self.readonly, self.who = Path(folder), embed, readonly, who
         self._kept = KeptMemory(self.folder, readonly, DEFAULTS | given)
         self._numbers, self._warned = dict[str, int](), False
+        self._fitting: list[threading.Thread] = []
+        self._reader, self._reader_file = reading.make(self._kept.settings["reader"]), 0
+        self._uses, self._expired_at = dict[int, float](), 0.0  # by the founder of the slot that was nearest
         try:
             self._check_embedder()
+            self._load_reader()
             if not readonly:
                 self._keep_settings(given)
+                self.expire()
         except BaseException:
             self._kept.close()
             raise
@@ -193,6 +219,8 @@ class KeptClassifier:
         contents = self._contents(examples, keys)
         with self._kept.writing():
             ids = self._teach("teach", units, labels, contents, who, reason, confirm=True)
+            if time.time() - self._expired_at > EXPIRY_CHECKED:
+                self.expire()
         return ids.tolist() if many else int(ids[0])
 
     def relabel(
@@ -346,6 +374,124 @@ class KeptClassifier:
             kept.commit("undo", changes, who=who or self.who, reason=reason, detail={"entry": entry})
             return len(ids)
 
+    def expire(self) -> int:
+        """Forget what was not used for longer than the folder's setting `expire`; return how many examples.
+
+        It is done by itself when the folder is opened and closed, and every hour while it is taught.
+        """
+        kept, limit = self._kept, float(self._kept.settings["expire"])
+        self._expired_at = time.time()
+        if not limit or kept.memory is None:
+            return 0
+        with kept.writing():
+            self._keep_uses()
+            uses = kept.settings.get("uses", {})
+            table, times = kept.places.table, kept.journal.times()
+            ids = np.flatnonzero(table[:, 0] >= 0)
+            founders = kept.array("sources")[table[ids, 0]].tolist()
+            # A slot was last used when its newest example came, or when it was last the nearest.
+            newest = kept.array("times")[table[ids, 0]].tolist()
+            last = [max(times[entry], uses.get(str(f), 0.0)) for entry, f in zip(newest, founders, strict=True)]
+            old = ids[np.array(last) < time.time() - limit * DAY]
+            return self.forget(id=old.tolist(), reason=f"not used for {limit:g} days") if len(old) else 0
+
+    # ---- in and out ----
+
+    def import_(
+        self,
+        source: Any,
+        *,
+        labels: Any = None,
+        examples: Any = None,
+        example: str = "example",
+        label: str = "label",
+        key: str = "key",
+        who: str | None = None,
+        reason: str | None = None,
+        progress: bool = True,
+    ) -> int:
+        """Teach many examples without asking for any: each gets a slot of its own. A commit for every 8192.
+
+        Args:
+            source: a file (.jsonl, .parquet, .npz or .csv); a pandas table; an iterable of dictionaries; or embeddings,
+                (n, key_size), with labels= and perhaps examples=. None: examples= and labels=.
+            labels: of all examples, where the source has none.
+            examples: likewise.
+            example: the name of the column of examples.
+            label: that of the labels.
+            key: that of the embeddings; where there is none, the embedder makes them.
+            who: by whom.
+            reason: why.
+            progress: show a bar, where there is a terminal and tqdm is installed.
+
+        Returns:
+            How many examples were taught.
+        """
+        columns, count = exchange.Columns(example, label, key), 0
+        parts, total = exchange.batches(source, labels, examples, columns, IMPORTED)
+        with _bar(total, progress) as advance:
+            for some in parts:
+                given = some.examples if some.examples is not None else [None] * len(some.labels)
+                units = self._units(given, some.keys)
+                contents = [encode(each, self._kept.settings["keep"]) for each in given]
+                with self._kept.writing():
+                    self._teach("import", units, some.labels, contents, who, reason, confirm=False)
+                count += len(given)
+                advance(len(given))
+        return count
+
+    def export(self, path: str | Path) -> int:
+        """Write all that is in memory to a file (.jsonl, .parquet, .npz or .csv); return how many examples.
+
+        `import_` reads it again, but for .csv, which has no embeddings.
+        """
+        return exchange.write(Path(path), self.records())
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the examples in memory as dictionaries: id, example, label, key, when and who."""
+        kept = self._kept
+        with kept.lock:
+            ids = np.flatnonzero(kept.places.table[:, 0] >= 0)
+        for start in range(0, len(ids), IMPORTED):
+            with kept.lock:
+                kept.check_open()
+                examples = kept.journal.read_examples(ids[start : start + IMPORTED])
+                entries = {number: self._entry(number) for number in {each.entry for each in examples.values()}}
+                some = [(each.key, Taught(*self._fields(each, entries))) for each in examples.values()]
+            for unit, taught in some:
+                yield vars(taught) | {"key": unit}
+
+    def merge(self, other: str | Path | KeptClassifier, *, reason: str | None = None, progress: bool = True) -> int:
+        """Teach all that another folder holds in memory, each example in a slot of its own; return how many.
+
+        Who taught an example is kept; when it was taught is when it came here.
+        """
+        if not isinstance(other, KeptClassifier):
+            with KeptClassifier(other, readonly=True) as opened:
+                return self.merge(opened, reason=reason, progress=progress)
+        mine, its = self._kept.settings, other._kept.settings
+        for name in ("embedder", "key_size", "fingerprint"):
+            if mine.get(name) is not None and its.get(name) is not None and mine[name] != its[name]:
+                raise ValueError(f"{other.folder} has another {name} ({its[name]}) than {self.folder} ({mine[name]}).")
+        count, rows = 0, other.records()
+        reason = reason or f"from {other.folder}"
+        with _bar(len(other), progress) as advance:
+            for who, of in groupby(rows, lambda row: row["who"]):
+                while some := list(islice(of, IMPORTED)):
+                    units = np.stack([row["key"] for row in some])
+                    contents = [encode(row["example"], self._kept.settings["keep"]) for row in some]
+                    with self._kept.writing():
+                        self._teach(
+                            "merge", units, [row["label"] for row in some], contents, who, reason, confirm=False
+                        )
+                    count += len(some)
+                    advance(len(some))
+        return count
+
+    def report(self) -> Report:
+        """Return a table of the classes: how many examples, how old, how often right, and what is confused."""
+        return report(self)
+
     # ---- asking ----
 
     def ask(self, question: Any, *, keys: Any = None) -> Any:
@@ -371,6 +517,19 @@ class KeptClassifier:
         [answer] = [self.ask(question, keys=keys)]
         found: list[Evidence] = answer._explain(count)
         return found
+
+    def fit(self) -> None:
+        """Fit the reader to what was taught, by leaving it out, and wait for it: see `rarecall.reading`.
+
+        It is done by itself in the background, when the folder is asked and has grown or shrunk by a quarter since.
+        """
+        memory = self._kept.memory
+        if memory is not None:
+            reader = reading.make(self._kept.settings["reader"])
+            reader.fit(memory)
+            self._reader = reader
+            if not self.readonly:
+                write_json(self.folder / "reader.json", reader.settings())
 
     def __len__(self) -> int:
         """How many examples are in memory."""
@@ -474,6 +633,11 @@ class KeptClassifier:
 
     def close(self) -> None:
         """Close the folder. To close it twice does nothing."""
+        for fitting in list(self._fitting):
+            fitting.join()
+        if not self.readonly and not self._kept.closed:
+            with self._kept.writing():
+                self._keep_uses()
         self._kept.close()
 
     def __enter__(self) -> KeptClassifier:
@@ -527,14 +691,18 @@ class KeptClassifier:
 
     def _answer(self, memory: Memory, units: Floats) -> list[Answer]:
         recall = memory(torch.from_numpy(units))
-        values, probabilities, known = _vote(recall.values, recall.weights, recall.similarities)
+        self._refit(memory)
+        read = self._reader(memory, recall)
+        if self._kept.settings.get("expire"):
+            self._uses |= dict.fromkeys(memory.sources[recall.slots[:, 0].clamp(min=0)].tolist(), time.time())
         same = (recall.similarities >= SAME) & (recall.slots >= 0)
         times = memory.times[recall.slots.clamp(min=0)].where(same, -1)
         newest = times.argmax(1)
         answers = []
         for row, unit in enumerate(units):
-            found = [(v, p) for v, p in zip(values[row].tolist(), probabilities[row].tolist(), strict=True) if v >= 0]
-            familiarity = float(known[row])
+            pairs = zip(read.values[row].tolist(), read.probabilities[row].tolist(), strict=True)
+            found = [(value, probability) for value, probability in pairs if value >= 0]
+            familiarity = float(read.known[row])
             if same[row].any():  # it was taught itself
                 value, familiarity = int(recall.values[row, newest[row]]), 1.0
                 found = [(value, 1.0)] + [(other, 0.0) for other, _ in found if other != value]
@@ -566,6 +734,43 @@ class KeptClassifier:
         """What `Taught` says of an example."""
         entry, label = entries[each.entry], json.loads(self._kept.labels[self._kept.places.table[each.id, 1]])
         return each.id, decode(each.kind, each.content), label, _when(entry.time), entry.who
+
+    def _load_reader(self) -> None:
+        """Take the fitted reader from its file, where it has one of this kind."""
+        path = self.folder / "reader.json"
+        changed = path.stat().st_mtime_ns if path.exists() else 0
+        if changed != self._reader_file:
+            self._reader_file, settings = changed, read_json(path)
+            if settings is not None and settings["name"] == self._kept.settings["reader"]:
+                self._reader = reading.from_settings(settings)
+
+    def _refit(self, memory: Memory) -> None:
+        """Fit the reader in the background where it is time; a follower takes it from its file."""
+        if self.readonly:
+            self._load_reader()
+        elif not self._fitting and len(memory) >= FITTED_FROM and self._reader.is_stale(memory):
+            self._fitting.append(threading.Thread(target=self._fit_in_background))
+            self._fitting[0].start()
+
+    def _fit_in_background(self) -> None:
+        try:
+            self.fit()
+        except OSError as error:
+            log.warning("The reader of %s was not kept: %s", self.folder, error)
+        finally:
+            self._fitting.clear()
+
+    def _keep_uses(self) -> None:
+        """Write to the journal when slots were last nearest to a question."""
+        uses, self._uses = self._uses, {}
+        if uses:
+            there = set(self._kept.array("sources").tolist())
+            all_uses = self._kept.settings.get("uses", {}) | {str(founder): when for founder, when in uses.items()}
+            all_uses = {founder: when for founder, when in all_uses.items() if int(founder) in there}
+            self._kept.commit("use", np.empty((0, 7), np.int64), settings={"uses": all_uses})
+
+    def _labels(self) -> list[Label]:
+        return [json.loads(name) for name in self._kept.labels]
 
     def _entry(self, number: int) -> Entry:
         [entry] = self._kept.journal.read(number, number)
@@ -662,9 +867,10 @@ class KeptClassifier:
             raise ValueError("Got embeddings that are nan or infinite; expected finite ones. Look at the embedder.")
         if not largest.all():
             raise ValueError(f"Got {int((largest == 0).sum())} embeddings that are all 0; they have no direction.")
-        scaled = keys / largest
-        units: Floats = scaled / np.sqrt(np.add.accumulate(scaled.astype(np.float64) ** 2, axis=1)[:, -1:])
-        return units.astype(np.float32)
+        scaled = (keys / largest).astype(np.float64)
+        units: Floats = (scaled / np.sqrt(np.add.accumulate(scaled**2, axis=1)[:, -1:])).astype(np.float32)
+        # What is of length 1 already, such as keys that were exported, keeps its bits.
+        return np.where(np.abs(np.linalg.norm(keys, axis=1, keepdims=True) - 1) < 1e-6, keys, units)
 
     def _embedder(self) -> str | None:
         """The name of the embedder."""
@@ -749,25 +955,11 @@ def open(folder: str | Path, embed: Any = None, **options: Any) -> KeptClassifie
     return KeptClassifier(folder, getattr(embed, "encode", embed), **options)
 
 
-def _vote(values: Tensor, weights: Tensor, similarities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum the neighbours' weights by value; (n, m) values, the most probable first, their probabilities, and (n,)."""
-    rows = []
-    for row in range(len(values)):
-        there = values[row] >= 0
-        unique, which = values[row][there].unique(return_inverse=True)
-        sums = torch.zeros(len(unique)).index_add_(0, which, weights[row][there])
-        order = sums.argsort(descending=True, stable=True)
-        rows.append((unique[order], sums[order]))
-    known = (similarities[:, 0].clamp(min=-1) >= 0.5).float()
-    pad = torch.nn.utils.rnn.pad_sequence
-    return (
-        pad([row[0] for row in rows], batch_first=True, padding_value=-1),
-        pad([row[1] for row in rows], batch_first=True),
-        known,
-    )
-
-
 def _check_settings(given: dict[str, Any]) -> None:
+    if given.get("reader", "blend") not in reading.READERS:
+        raise ValueError(f"open got reader={given['reader']!r}; expected one of {', '.join(reading.READERS)}.")
+    if given.get("expire", 0) < 0:
+        raise ValueError(f"open got expire={given['expire']}; expected a number of days, 0 for never.")
     capacity = given.get("capacity", "grow")
     if capacity != "grow" and not (isinstance(capacity, int) and capacity > 0):
         raise ValueError(f'open got capacity={capacity!r}; expected "grow" or a number of slots.')
@@ -779,8 +971,22 @@ def _is_scalar(label: Any) -> bool:
     return isinstance(label, str | int | float | bool | np.generic) or getattr(label, "ndim", None) == 0
 
 
-def _seconds(time: datetime | float | None) -> float | None:
-    return time.timestamp() if isinstance(time, datetime) else time
+@contextmanager
+def _bar(total: int | None, progress: bool) -> Iterator[Callable[[int], object]]:
+    """A progress bar, where there is a terminal and tqdm."""
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        progress = False
+    if not progress:
+        yield lambda count: None
+        return
+    with tqdm(total=total, unit=" examples", disable=None) as bar:
+        yield bar.update
+
+
+def _seconds(when: datetime | float | None) -> float | None:
+    return when.timestamp() if isinstance(when, datetime) else when
 
 
 def _when(seconds: float) -> datetime:

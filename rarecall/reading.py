@@ -107,12 +107,16 @@ class Reader:
                 self._fit(questions)
 
     def refit(self, memory: Memory) -> bool:
-        """Fit again where the memory has grown or shrunk by a quarter since; return whether it had."""
-        filled = len(memory)
-        stale = filled != self.fitted and not self.fitted / GROWN < filled < self.fitted * GROWN
+        """Fit again where that is due; return whether it was."""
+        stale = self.is_stale(memory)
         if stale:
             self.fit(memory)
         return stale
+
+    def is_stale(self, memory: Memory) -> bool:
+        """Return whether the memory has grown or shrunk by a quarter since the reader was fitted."""
+        filled = len(memory)
+        return filled != self.fitted and not self.fitted / GROWN < filled < self.fitted * GROWN
 
     def settings(self) -> dict[str, Any]:
         """Return all of the reader, as JSON has it; `from_settings` makes it again."""

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -61,8 +62,9 @@ class SlotBuffers(nn.Module):
         self.key_size, self.capacity, self.search = key_size, capacity, search
         for name, (dtype, empty) in FIELDS.items():
             shape = (capacity, key_size) if name == "keys" else (capacity,)
-            # Zeros take no memory until they are written.
-            slots = torch.full(shape, empty, dtype=dtype) if empty else torch.zeros(shape, dtype=dtype)
+            # numpy's zeros take no memory until they are written; torch's do.
+            zeros = torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
+            slots = zeros if not empty else torch.full(shape, empty, dtype=dtype)
             self.register_buffer(name, slots)
         self.register_buffer("now", torch.zeros((), dtype=torch.int64))
         # Another number after every change of any process: what torch does not count (a broadcast of buffers under

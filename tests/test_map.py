@@ -11,6 +11,8 @@ import rarecall
 PACKAGE = Path(rarecall.__file__).parent
 ROOT = Path(__file__).parent.parent
 OUTER = ("models", "demo", "cli", "integrations", "serve")
+# The product: a classifier in a folder. It imports pyarrow, tqdm, matplotlib and the embedders when they are asked for.
+PRODUCT = ("kept.py", "report.py", "store", "sklearn.py")
 
 
 def imports(file: Path) -> set[str]:
@@ -28,14 +30,20 @@ def files_of(part: str) -> list[Path]:
 
 
 def test_the_core_imports_torch_numpy_and_safetensors_and_no_outer_part() -> None:
-    # The kept classifier finds an embedder by its name, when it is given one.
-    core = [file for file in files_of(".") if file.relative_to(PACKAGE).parts[0] not in (*OUTER, "kept.py")]
+    core = [file for file in files_of(".") if file.relative_to(PACKAGE).parts[0] not in OUTER + PRODUCT]
     assert PACKAGE / "memory.py" in core
     allowed = {"torch", "numpy", "safetensors", "rarecall"} | set(sys.stdlib_module_names)
     for file in core:
         for name in imports(file):
             assert name.split(".")[0] in allowed, f"{file.name} imports {name}"
             assert not name.startswith(tuple(f"rarecall.{part}" for part in OUTER)), f"{file.name} imports {name}"
+
+
+def test_the_product_knows_no_command_line_and_no_page() -> None:
+    for file in (file for part in PRODUCT for file in (files_of(part) or [PACKAGE / part])):
+        for name in imports(file):
+            beyond = ("rarecall.cli", "rarecall.serve", "rarecall.demo", "rarecall.models")
+            assert not name.startswith(beyond), f"{file.name} imports {name}"
 
 
 @pytest.mark.parametrize(("part", "beyond"), [("models", ("demo", "cli")), ("demo", ("cli",))])

@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Sequence
 
 import rarecall
-from rarecall.cli import demo, serve
+from rarecall.cli import demo, kept, serve
 from rarecall.store.folder import FolderError
 
-COMMANDS = (demo, serve)
+COMMANDS = (demo, kept, serve)
 # Packages that only some commands need, and the extra that installs each.
-EXTRAS = {"matplotlib": "demo", "tqdm": "demo", "PIL": "serve", "starlette": "serve", "uvicorn": "serve"}
+EXTRAS = {"matplotlib": "demo", "tqdm": "demo", "pyarrow": "tables"} | dict.fromkeys(
+    ("PIL", "starlette", "uvicorn"), "serve"
+)
 
 
 # What a user can put right; anything else is a fault of ours.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,8 @@ def load(name: str) -> Callable[[list[Any]], Any]:
     """Return an embedder by its name.
 
     Args:
-        name: one of EMBEDDERS; the folder of a sentence-transformers model; or "module:function", which is called to
-            make one.
+        name: one of EMBEDDERS; the folder of a sentence-transformers model; or "module:function". A function that takes
+            arguments is the embedder; one that takes none, or a class, is called to make it.
     """
     if name in EMBEDDERS:
         return EMBEDDERS[name]()
@@ -127,8 +128,10 @@ def load(name: str) -> Callable[[list[Any]], Any]:
     if not colon:
         known = f"{', '.join(EMBEDDERS)}, the folder of a sentence-transformers model, or module:function"
         raise ValueError(f"No embedder is called {name!r}; expected {known}.")
-    made: Callable[[list[Any]], Any] = getattr(importlib.import_module(module), function)()
-    return made
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    takes = [each for each in inspect.signature(found).parameters.values() if each.default is each.empty]
+    embedder: Callable[[list[Any]], Any] = found if takes and not isinstance(found, type) else found()
+    return embedder
 
 
 def _folder(package: str, extra: str) -> Path:

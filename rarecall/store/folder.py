@@ -110,6 +110,27 @@ class Head:
             os.close(self._file)
 
 
+def write_json(path: Path, value: object) -> None:
+    """Write a small file with a checksum: beside `path` first, then renamed."""
+    beside = path.with_name(f".{path.name}.tmp")
+    text = canonical(value)
+    with open(beside, "w", encoding="utf-8") as file:
+        file.write(f"{zlib.crc32(text.encode()):08x}\n{text}")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    sync(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """Return what `write_json` wrote; None where there is no such file, or not what was written."""
+    try:
+        check, text = path.read_bytes().split(b"\n", 1)
+        return json.loads(text) if int(check, 16) == zlib.crc32(text) else None
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def canonical(value: object) -> str:
     """Return JSON text that is the same for the same value."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

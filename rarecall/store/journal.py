@@ -255,7 +255,7 @@ class Journal:
             before, number = row[-1], number + 1
             changes = np.frombuffer(row[6], np.int64).reshape(-1, 7)
             id, when, kind, who, reason, detail, _, digest = row
-            yield Entry(id, when, kind, who, reason, json.loads(detail), changes, digest)
+            yield Entry(id, when, kind, who, reason, {} if detail == "{}" else json.loads(detail), changes, digest)
         self._check(number == last + 1, f"entry {number}")
         self._check(last != self.entries or before == self.digest, "the last entry")
 
@@ -266,7 +266,7 @@ class Journal:
 
     def read_examples(self, numbers: Ints | Sequence[int]) -> dict[int, Example]:
         """Return examples by their numbers, without those that are forgotten."""
-        wanted = json.dumps(np.asarray(numbers, np.int64).tolist())
+        wanted = _json(np.asarray(numbers, np.int64))
         query = "SELECT * FROM examples WHERE id IN (SELECT value FROM json_each(?))"
         found, seen = {}, 0
         for row in self._stream(query, wanted):
@@ -281,13 +281,12 @@ class Journal:
 
     def read_keys(self, numbers: Ints, key_size: int) -> Floats:
         """Return the keys of examples, (n, key_size), in the order of their numbers."""
-        keys = np.empty((len(numbers), key_size), np.float32)
-        for start in range(0, len(numbers), 10_000):
-            some = numbers[start : start + 10_000]
-            found = self.read_examples(some)
-            for row, number in enumerate(some.tolist(), start):
-                self._check(number in found, f"example {number}")
-                keys[row] = found[number].key
+        place = {number: row for row, number in enumerate(numbers.tolist())}
+        keys, size = np.empty((len(numbers), key_size), np.float32), 4 * key_size
+        for row in self._stream("SELECT * FROM examples WHERE id IN (SELECT value FROM json_each(?))", _json(numbers)):
+            self._check(row[-1] == _digest(*row[:-1]) and len(row[4]) == size, f"example {row[0]}")
+            keys[place.pop(row[0])] = np.frombuffer(row[4], np.float32)
+        self._check(not place, f"example {min(place, default=0)}")
         return keys
 
     def find_content(self, kind: str, content: bytes) -> Ints:
@@ -302,6 +301,16 @@ class Journal:
             "WHERE (?1 IS NULL OR who = ?1) AND (?2 IS NULL OR time >= ?2) AND (?3 IS NULL OR time < ?3)"
         )
         return np.array([row[0] for row in self._rows(query, who, after, before)], np.int64)
+
+    def times(self) -> dict[int, float]:
+        """Return when each entry was written."""
+        return dict(self._rows("SELECT id, time FROM entries"))
+
+    def entries_of(self, examples: Ints) -> Ints:
+        """Return the entries that examples came with."""
+        query = "SELECT id, entry FROM examples WHERE id IN (SELECT value FROM json_each(?))"
+        found = dict(self._rows(query, _json(examples)))
+        return np.array([found[number] for number in examples.tolist()], np.int64)
 
     def integrity(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
@@ -377,13 +386,14 @@ class Journal:
 
 
 def _digest(*fields: Any) -> bytes:
-    """Return 16 bytes that follow from fields: their types, lengths and values."""
-    made = hashlib.blake2b(digest_size=DIGEST)
-    for each in fields:
-        data = each if isinstance(each, bytes) else repr(each).encode(errors="surrogatepass")
-        made.update(b"%s%d:" % (type(each).__name__.encode(), len(data)))
-        made.update(data)
-    return made.digest()
+    """Return 16 bytes that follow from fields, and not from others of the same types."""
+    data = [each for each in fields if isinstance(each, bytes)]
+    rest = repr([len(each) if isinstance(each, bytes) else each for each in fields])
+    return hashlib.blake2b(b"".join([rest.encode(errors="surrogatepass"), *data]), digest_size=DIGEST).digest()
+
+
+def _json(numbers: Ints) -> str:
+    return json.dumps(numbers.tolist())
 
 
 def _can_write(folder: Path) -> bool:

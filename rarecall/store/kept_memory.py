@@ -31,6 +31,7 @@ FOLLOW = 0.1  # seconds between a follower's looks at the journal
 # A snapshot is written when this many examples changed since the last one, and this share of all.
 SNAPSHOT_AFTER, SNAPSHOT_SHARE = 2048, 0.1
 WORTH_CLOSING = 100  # a folder is closed with a new snapshot where one in so many examples is not in the last
+INDEXED_AT_ONCE = 2**15  # slots: from here on, opening does not wait for the search's index
 REBUILT_AT_ONCE = 2**15  # slots
 FIELDS = ("keys", "values", "sources", "counts", "times")
 
@@ -52,6 +53,7 @@ class KeptMemory:
         self.places, self.settings = Places(), dict[str, Any]()
         self.labels: list[str] = []  # as JSON; a value of the memory is a place in it
         self._free, self._used = list[int](), 0  # empty slots below `used`, ascending
+        self._opened = False
         self._closed, self._compaction = threading.Event(), list[threading.Thread]()
         self._abort, self._unsaved, self._changed = False, 0, set[int]()
         self._writer = self._prepare()
@@ -114,7 +116,8 @@ class KeptMemory:
             for name in FIELDS:
                 memory._buffers[name][: old.capacity] = old._buffers[name]
             memory.now.copy_(old.now)
-        memory.lock.exclusive(memory._get_in_step)
+            if self._opened:
+                memory.lock.exclusive(memory._get_in_step)  # before others ask it
         self.memory = memory
 
     def choose(self, count: int, confirmed: Ints) -> tuple[Ints, Ints]:
@@ -183,7 +186,13 @@ class KeptMemory:
     def _put(self, rows: Rows, now: int) -> None:
         assert self.memory is not None
         fields = {name: torch.from_numpy(getattr(rows, name)) for name in FIELDS}
-        self.memory.put(torch.from_numpy(rows.slots), **fields, now=now)
+        slots = torch.from_numpy(rows.slots)
+        if self._opened:
+            self.memory.put(slots, **fields, now=now)
+        else:  # nobody asks it yet: what follows from the slots is made when all are there
+            for name, row in fields.items():
+                self.memory._buffers[name][slots] = row
+            self.memory.now.fill_(now)
         self._changed.update(rows.slots.tolist())
         filled, emptied = rows.slots[rows.counts > 0], rows.slots[rows.counts == 0]
         most = int(rows.slots[-1]) + 1 if len(rows.slots) else 0
@@ -313,6 +322,14 @@ class KeptMemory:
                     "backup; or, to go on with what is left, run: rarecall check --rebuild."
                 )
             purge = self._replay(start)
+        self._opened = True
+        if self.memory is not None:
+            # Half a million keys take a second; whoever asks meanwhile waits for it.
+            memory = self.memory
+            index = threading.Thread(target=memory.lock.exclusive, args=(memory._get_in_step,), daemon=True)
+            index.start()
+            if self._used < INDEXED_AT_ONCE:
+                index.join()
         if self.readonly:
             return
         self._head.write(self.journal.entries)
@@ -356,22 +373,23 @@ class KeptMemory:
         table = of.table[examples]
         order = np.lexsort((examples, table[:, 2], table[:, 0]))
         examples, table = examples[order], table[order]
-        slots, first, counts = np.unique(table[:, 0], return_index=True, return_counts=True)
+        first = np.flatnonzero(np.diff(table[:, 0], prepend=-1))
+        slots, counts = table[first, 0], np.diff(first, append=len(table))
         last = first + counts - 1
         rows = {"values": table[first, 1], "sources": examples[first], "counts": counts, "times": table[last, 2]}
         for name, row in rows.items():
             self.memory._buffers[name][torch.from_numpy(slots)] = torch.from_numpy(row)
         self.memory.now.fill_(of.entry)
-        self.memory.lock.exclusive(self.memory._get_in_step)
-        self._free = np.setdiff1d(np.arange(of.used), slots).tolist()
+        self._free = np.flatnonzero(self.array("counts")[: of.used] == 0).tolist()
 
     def _replay(self, start: int) -> bool:
         """Take all entries after `start` into memory; return whether any of them has forgotten something."""
-        self.settings |= self.journal.settings()
         self.labels += self.journal.label_names(len(self.labels))
         entries = list(self.journal.read(start + 1))
         if not entries:
             return False
+        if "key_size" not in self.settings or any(entry.kind in ("create", "settings", "use") for entry in entries):
+            self.settings |= self.journal.settings()
         self._apply(np.concatenate([entry.changes for entry in entries]), entries[-1].id)
         if len(self.places) != self.journal.examples:
             raise FolderDamaged(f"{self.folder}: the entries are of {len(self.places)} examples, not of all there are.")
@@ -388,6 +406,11 @@ class KeptMemory:
                     return False
                 self._replay(self._now)
             return True
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed.is_set()
 
     def check_open(self) -> None:
         """Refuse a folder that was closed."""

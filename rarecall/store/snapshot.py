@@ -10,6 +10,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from rarecall.store.slots import Floats, Ints
 FORMAT, VERSION = "rarecall.snapshot", 1
 BLOCK = 4 * 2**20  # bytes of keys that are copied under the lock at once: about a millisecond
 LAST = 4  # blocks that may be copied at the end, in one go
+READERS = 4  # threads that read and check blocks
 RESERVED = 4096  # bytes of the header, besides its checksums
 
 
@@ -156,12 +158,18 @@ def read(path: Path, room: Callable[[int, int], Floats]) -> State:
             (used, key_size), rows, sums = keys["shape"], int(metadata["rows"]), metadata["sums"]
             if size != 8 + start + places["data_offsets"][1]:
                 raise ValueError("it is cut short or too long")
-            into = room(used, key_size)
-            for block in range(-(-used // rows)):
+            into, descriptor = room(used, key_size), file.fileno()
+
+            def read_block(block: int) -> None:
                 part: Any = into[block * rows : min((block + 1) * rows, used)].reshape(-1).view(np.uint8).data
-                if file.readinto(part) != len(part) or zlib.crc32(part) != int(sums[8 * block : 8 * block + 8], 16):
+                count = os.preadv(descriptor, [part], 8 + start + block * rows * key_size * 4)
+                if count != len(part) or zlib.crc32(part) != int(sums[8 * block : 8 * block + 8], 16):
                     raise ValueError(f"block {block} of its keys is not what was written")
-            data = file.read(places["data_offsets"][1] - places["data_offsets"][0])
+
+            with ThreadPoolExecutor(READERS) as pool:
+                list(pool.map(read_block, range(-(-used // rows))))
+            first, end = places["data_offsets"]
+            data = os.pread(descriptor, end - first, 8 + start + first)
             if zlib.crc32(data) != int(metadata["sum_of_places"], 16):
                 raise ValueError("its places are not what was written")
             table = np.frombuffer(data, np.int64).reshape(places["shape"]).copy()
