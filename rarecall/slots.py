@@ -62,9 +62,10 @@ class SlotBuffers(nn.Module):
         self.key_size, self.capacity, self.search = key_size, capacity, search
         for name, (dtype, empty) in FIELDS.items():
             shape = (capacity, key_size) if name == "keys" else (capacity,)
-            # numpy's zeros take no memory until they are written; torch's do.
-            zeros = torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
-            slots = zeros if not empty else torch.full(shape, empty, dtype=dtype)
+            if empty or torch.get_default_device().type != "cpu":
+                slots = torch.full(shape, empty, dtype=dtype)
+            else:  # numpy's zeros take no memory until they are written; torch's do
+                slots = torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
             self.register_buffer(name, slots)
         self.register_buffer("now", torch.zeros((), dtype=torch.int64))
         # Another number after every change of any process: what torch does not count (a broadcast of buffers under
