@@ -13,7 +13,7 @@ from experiments.embedded.methods import NEIGHBOURS, percent
 from rarecall import Memory, MemoryClassifier
 
 ZIPF, RARE = 6000, 68  # length of the Zipf stream; the least frequent classes are the rare ones
-RELABELLED, TAUGHT = 20, (1, 2, 5, 10)  # classes that get another label, and after how many teachings to ask
+RELABELLED, TAUGHT = 10, (1, 2, 5, 10)  # classes that get another label, and after how many teachings to ask
 
 
 def by_class(examples: Split, seed: int) -> Split:

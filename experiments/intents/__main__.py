@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.set_defaults(run=_evaluate)
     streaming = commands.add_parser("stream", help="ask, then learn: CLINC150 class by class and by a Zipf law")
     streaming.set_defaults(run=_stream)
-    for command in (evaluating, streaming):
+    training = commands.add_parser("train", help="a query projection, and attention to neighbours: what training adds")
+    training.set_defaults(run=_train)
+    for command in (evaluating, streaming, training):
         command.add_argument("--on", choices=("valid", "test"), default="valid", help="questions (default: valid)")
         command.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
         command.add_argument("--seed", type=int, default=0)
@@ -58,6 +60,23 @@ def _stream(args: argparse.Namespace) -> None:
     figures = streams(load_intents("clinc150", args.data), on=args.on, seed=args.seed)
     if args.out:
         results.write(args.out, {"experiment": "intents", "kind": "stream", "on": args.on, "figures": figures}, origin)
+
+
+def _train(args: argparse.Namespace) -> None:
+    from experiments import results
+    from experiments.embedded.data import INTENTS, load_intents
+    from experiments.intents.train import adapt, attend
+
+    origin = results.origin(command_of(args, "intents", ("on", "seed", "out")), args.seed)
+    figures = {}
+    for name in INTENTS:
+        data = load_intents(name, args.data)
+        figures[name] = {
+            "query projection": adapt(data, on=args.on, seed=args.seed),
+            "attention": attend(data, on=args.on, seed=args.seed),
+        }
+    if args.out:
+        results.write(args.out, {"experiment": "intents", "kind": "train", "on": args.on, "figures": figures}, origin)
 
 
 if __name__ == "__main__":
