@@ -37,10 +37,10 @@ def examples(random: np.random.Generator, count: int) -> tuple[Any, Any]:
     return centres[labels] + 0.7 * random.normal(size=(count, SIZE)).astype(np.float32), labels
 
 
-def timed(run: Callable[[], object]) -> float:
+def timed(run: Callable[..., object], *args: Any) -> float:
     """Return how many seconds a call takes."""
     began = time.perf_counter()
-    run()
+    run(*args)
     return time.perf_counter() - began
 
 
@@ -66,13 +66,15 @@ def teaching(place: Path, random: np.random.Generator) -> dict[str, Any]:
             for key, label in zip(keys, labels.tolist(), strict=True):
                 kept.teach(TEXT, label, keys=key)
 
+        def update(query: torch.Tensor, target: torch.Tensor) -> None:
+            memory.update(memory(query), target)
+
         for _ in range(TURNS):
             keys, labels = examples(random, 50)
             singles.append((timed(append), timed(teach)))
             keys, labels = examples(random, 256)
             query, target = torch.from_numpy(keys), torch.from_numpy(labels)
-            update = timed(lambda q=query, t=target: memory.update(memory(q), t))
-            batches.append((update, timed(lambda k=keys, t=labels: kept.teach(k, t))))
+            batches.append((timed(update, query, target), timed(kept.teach, keys, labels)))
     plain.close()
     return {
         "single": _ratio(singles, 50, "plain_per_second", "taught_per_second"),
@@ -128,13 +130,13 @@ def asking(place: Path, random: np.random.Generator) -> dict[str, Any]:
     alone, beside = [], []
     with rarecall.open(folder, readonly=True) as kept:
         for _ in range(2):
-            alone += [timed(lambda q=question: kept.ask(q)) for question in questions]
+            alone += [timed(kept.ask, question) for question in questions]
             stop = multiprocessing.get_context("spawn").Event()
             ready = multiprocessing.get_context("spawn").Event()
             teacher = multiprocessing.get_context("spawn").Process(target=_teach, args=(folder, ready, stop))
             teacher.start()
             ready.wait()
-            beside += [timed(lambda q=question: kept.ask(q)) for question in questions]
+            beside += [timed(kept.ask, question) for question in questions]
             stop.set()
             teacher.join()
     p99 = [float(np.percentile(times, 99)) for times in (alone, beside)]
