@@ -69,9 +69,10 @@ def steps(settings: Settings) -> int:
 def _one_client(kept: Any, port: int, rng: random.Random, progress: Any) -> dict[str, Any]:
     client, times = Client(port), {"python": list[float](), "http": list[float]()}
     for turn in range(TURNS):
-        questions = [_text(rng) for _ in range(EACH)]
-        for name, ask in (("python", kept.ask), ("http", client.ask)):
-            for question in questions:
+        for number in range(EACH):
+            question = _text(rng)
+            both = [("python", kept.ask), ("http", client.ask)]
+            for name, ask in both[:: 1 if number % 2 else -1]:
                 start = time.perf_counter()
                 ask(question)
                 times[name] += [time.perf_counter() - start] if turn else []  # the first turn warms up
