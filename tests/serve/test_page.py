@@ -200,7 +200,7 @@ def test_the_camera_takes_a_picture(open_page):
     page = open_page()
     choose(page, "Pictures")
     page.get_by_role("button", name="Use the camera").click()
-    page.wait_for_function("document.getElementById('video').videoWidth > 0")
+    page.locator("#video").evaluate("v => v.videoWidth || new Promise((ready) => { v.onloadeddata = () => ready(); })")
     page.get_by_role("button", name="Take the picture").click()
     says(page, "I don't know")
     teach(page, "test card")
