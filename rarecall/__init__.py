@@ -11,7 +11,7 @@ tensor(8)
 
 from rarecall.classifier import Explanation, MemoryClassifier, Prediction
 from rarecall.kept import Answer, Evidence, KeptClassifier, open
-from rarecall.layers import RecallEmbedding, Trust
+from rarecall.layers import NeighbourAttention, RecallEmbedding, Trust
 from rarecall.memory import Memory
 from rarecall.reading import Blend, Nearest, Reading, Vote
 from rarecall.recall import Recall
@@ -29,6 +29,7 @@ __all__ = [
     "Memory",
     "MemoryClassifier",
     "Nearest",
+    "NeighbourAttention",
     "Prediction",
     "Reading",
     "Recall",

@@ -627,7 +627,7 @@ class KeptClassifier:
         self._kept.compact()
 
     def refresh(self) -> None:
-        """Take up at once what another process has taught; a follower does so by itself, ten times a second."""
+        """Take up at once what another process has taught; a follower does so by itself within a second."""
         if self.readonly:
             self._kept.follow()
 

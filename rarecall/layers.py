@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rarecall.recall import Recall
 
@@ -115,3 +116,65 @@ class Trust(nn.Module):
         trust = self._odds(recall).sigmoid() * (recall.value >= 0)
         mixed = (1 - trust) * says.detach().exp() + trust * self.memory_prob(recall, right)
         return -mixed.clamp(min=torch.finfo(mixed.dtype).tiny).log()
+
+
+class NeighbourAttention(nn.Module):
+    """Lets a network attend to the m nearest slots: their keys, the embeddings of their values, and their weights.
+
+    The paper hands the network the value of one neighbour. Here the query attends to a sequence of neighbours, of which
+    each is its key and its embedded value; the logarithm of its weight is added to the attention, so that the network
+    begins with what the memory says and learns when to read differently. Where memory knew nothing, the result is 0.
+    Gradients flow to the layer, and through query, similarities and weights to the query.
+
+    Args:
+        key_size: of the memory.
+        values: number of values: 0 to values - 1.
+        size: of the result; divisible by `heads`.
+        neighbours: m, at most the memory's k.
+        heads: of the attention.
+
+    Shape:
+        Recall of (..., key_size) -> (..., size)
+
+    Example:
+        >>> from rarecall import Memory
+        >>> memory, attend = Memory(key_size=8, capacity=100), NeighbourAttention(8, values=10, size=16, neighbours=4)
+        >>> memory.write(torch.randn(50, 8), torch.randint(10, (50,)))
+        >>> attend(memory(torch.randn(2, 3, 8))).shape
+        torch.Size([2, 3, 16])
+    """
+
+    def __init__(self, key_size: int, values: int, size: int, *, neighbours: int = 16, heads: int = 4) -> None:
+        super().__init__()
+        if size % heads or neighbours < 1:
+            raise ValueError(
+                f"NeighbourAttention got size={size}, heads={heads}, neighbours={neighbours}; expected a size that "
+                "heads divide, and 1 neighbour or more."
+            )
+        self.neighbours, self.heads = neighbours, heads
+        self.embedding = nn.Embedding(values, size)
+        self.of_query, self.of_key = nn.Linear(key_size, size), nn.Linear(key_size, size)
+        self.result = nn.Linear(size, size)
+
+    def forward(self, recall: Recall) -> Tensor:
+        slots, values = recall.slots[..., : self.neighbours], recall.values[..., : self.neighbours]
+        if values.numel() and int(values.max()) >= self.embedding.num_embeddings:
+            raise ValueError(
+                f"NeighbourAttention got the value {int(values.max())}; it has {self.embedding.num_embeddings} "
+                "embeddings. Make it with as many values as the memory holds."
+            )
+        if recall.version != recall.memory.version:
+            raise ValueError("This recall is out of date: its slots may hold other keys by now. Attend before update.")
+        there, dtype = slots >= 0, self.result.weight.dtype
+        keys = self.of_key(recall.memory.keys[slots.clamp(min=0)].to(dtype))
+        embedded = self.embedding(values.clamp(min=0))
+        query = self.of_query(recall.query.to(dtype)).unsqueeze(-2)
+
+        def heads(x: Tensor) -> Tensor:  # (..., n, size) -> (..., heads, n, size / heads)
+            return x.unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+
+        weights = recall.weights[..., : self.neighbours].to(dtype)
+        bias = weights.clamp(min=1e-9).log().masked_fill(~there, torch.finfo(dtype).min)[..., None, None, :]
+        read = functional.scaled_dot_product_attention(heads(query), heads(keys + embedded), heads(embedded), bias)
+        result: Tensor = self.result(read.transpose(-2, -3).flatten(-2).squeeze(-2))
+        return result * there.any(-1, keepdim=True)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rarecall import Memory, RecallEmbedding, Trust
+from rarecall import Memory, NeighbourAttention, RecallEmbedding, Trust
 from tests.helpers import ids, teach, unit
 
 
@@ -92,3 +92,36 @@ def test_by_the_loss_of_trust_the_query_learns_what_to_ask_and_the_network_nothi
     assert (trust.memory_prob(nearer, second) > trust.memory_prob(recall, second)).all()
     assert logits.grad is None
     assert all(weight.grad is not None for weight in trust.parameters())
+
+
+def test_attention_to_neighbours_reads_keys_values_and_weights() -> None:
+    memory = Memory(4, 20, k=6)
+    memory.write(torch.randn(12, 4), torch.arange(12) % 3)
+    layer = NeighbourAttention(4, values=3, size=8, neighbours=5, heads=2)
+    query = torch.randn(2, 3, 4, requires_grad=True)
+    read = layer(memory(query))
+    assert read.shape == (2, 3, 8)
+    read.square().sum().backward()
+    assert (query.grad.flatten(0, 1).norm(dim=1) > 0).all()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters() if parameter.ndim > 1)
+
+
+def test_attention_to_one_neighbour_is_its_value() -> None:
+    memory = Memory(4, 20)
+    memory.write(torch.eye(4), torch.arange(4))
+    layer = NeighbourAttention(4, values=4, size=8, neighbours=1)
+    expected = layer.result(layer.embedding(torch.arange(4)))
+    torch.testing.assert_close(layer(memory(torch.eye(4) + 0.01)), expected)
+
+
+def test_attention_where_memory_knew_nothing_is_zero() -> None:
+    layer, memory = NeighbourAttention(4, values=4, size=8, neighbours=9), Memory(4, 20, k=3)
+    assert (layer(memory(torch.randn(2, 4))) == 0).all()
+    recall = memory(torch.randn(2, 4))
+    memory.write(torch.eye(4)[:2], torch.tensor([0, 9]))
+    with pytest.raises(ValueError, match="out of date"):
+        layer(recall)
+    with pytest.raises(ValueError, match="the value 9; it has 4 embeddings"):
+        layer(memory(torch.randn(2, 4)))
+    with pytest.raises(ValueError, match="size=9, heads=4"):
+        NeighbourAttention(4, values=4, size=9)

@@ -18,4 +18,5 @@ NAMES = (
     "memory",
     "translation",
     "distributed",
+    "serve",
 )

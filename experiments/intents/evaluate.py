@@ -9,10 +9,20 @@ import torch
 
 from experiments.embedded.data import Embedded, Split
 from experiments.embedded.methods import METHODS, accuracy, auroc, calibration_error, percent, taught
+from experiments.embedded.streams import by_class, knn_online, relabel, run, zipf
+from rarecall import Memory
 
 SHOTS = {"5": "train_5", "10": "train_10", "all": "train"}
 PORTIONS = {"one by one": 1, "in tens": 10, "all at once": None}
 READERS = ("nearest", "vote", "blend")
+BY_CLASS = 20  # examples of an intent in the stream that comes class by class
+# What is remembered in a stream: all of it (None), or this many slots, by which rules.
+MEMORIES: tuple[tuple[str, int | None, dict[str, Any]], ...] = (
+    ("large enough", None, {}),
+    ("250 slots, by age", 250, {}),
+    ("250 slots, by age, averaged by count", 250, {"averaging": "count"}),
+    ("250 slots, balanced", 250, {"eviction": "balanced"}),
+)
 
 
 def evaluate(data: Embedded, *, on: str, methods: bool = True) -> dict[str, Any]:
@@ -62,3 +72,25 @@ def portions(data: Embedded, *, on: str, shots: str = "10") -> dict[str, Any]:
         name: percent(taught(examples, portion=portion).predict(questions.keys).label == questions.labels)
         for name, portion in PORTIONS.items()
     }
+
+
+def streams(data: Embedded, *, on: str, seed: int) -> dict[str, Any]:
+    """Measure streams of CLINC150, and labels that are changed."""
+    questions = data.splits[on]
+    orders = {
+        "Zipf": zipf(data.splits["train"], seed),
+        "class by class": by_class(data.few("train_imbalanced", BY_CLASS, seed), seed),
+    }
+    figures: dict[str, Any] = {}
+    for name, stream in orders.items():
+        figures[name] = {"kNN vote (ACM), all kept": knn_online(stream)}
+        for memory, capacity, rules in MEMORIES:
+            slots = len(stream.labels) if capacity is None else capacity
+            figures[name][memory] = run(stream, questions, memory=Memory(stream.keys.shape[1], slots, **rules))
+            print(name, memory, figures[name][memory], flush=True)
+    figures["relabelled"] = {
+        "beside the old label": relabel(data.splits["train_10"], questions, forget=False),
+        "old label forgotten": relabel(data.splits["train_10"], questions, forget=True),
+    }
+    print(figures["relabelled"], flush=True)
+    return figures

@@ -27,7 +27,7 @@ from rarecall.store.slots import ENTRY, EXAMPLE, NOWHERE, SLOT, Floats, Ints, Pl
 log = logging.getLogger("rarecall")
 
 FIRST_CAPACITY = 1024  # slots of a folder that grows; doubled whenever they are full
-FOLLOW = 0.1  # seconds between a follower's looks at the journal
+FOLLOW = 0.4  # seconds between a follower's looks at the journal: each takes some milliseconds from who asks
 # A snapshot is written when this many examples changed since the last one, and this share of all.
 SNAPSHOT_AFTER, SNAPSHOT_SHARE = 2048, 0.1
 WORTH_CLOSING = 100  # a folder is closed with a new snapshot where one in so many examples is not in the last

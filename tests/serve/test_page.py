@@ -29,7 +29,8 @@ RING_AGAIN = [[(0.45 + 0.25 * math.cos(1 + t / 3), 0.5 + 0.27 * math.sin(1 + t /
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *camera])
         yield browser
         browser.close()
 
@@ -193,6 +194,18 @@ def test_a_picture_is_taught_from_one_file(open_page, tmp_path):
     expect(page.locator("#classes img")).to_have_count(2)
     for image in page.locator("#classes img").all():
         assert image.evaluate("async image => { await image.decode(); return image.naturalWidth; }") == 300
+
+
+def test_the_camera_takes_a_picture(open_page):
+    page = open_page()
+    choose(page, "Pictures")
+    page.get_by_role("button", name="Use the camera").click()
+    page.locator("#video").evaluate("v => v.videoWidth || new Promise((ready) => { v.onloadeddata = () => ready(); })")
+    page.get_by_role("button", name="Take the picture").click()
+    says(page, "I don't know")
+    teach(page, "test card")
+    knows(page, "test card")
+    expect(page.locator("#video")).to_be_hidden()
 
 
 def test_all_of_it_by_keyboard(open_page):
