@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+import rarecall.distributed
 from rarecall import Memory
 from tests.helpers import assert_same, snapshot
 from tests.processes import CONTEXT
@@ -33,6 +34,14 @@ def train(rank: int, size: int, port: int, folder: str, steps: int) -> None:
     told = open(f"{folder}/told.{rank}", "w")  # noqa: SIM115 - the rank's own, until it dies
     os.dup2(told.fileno(), 1)
     os.dup2(told.fileno(), 2)
+    made = rarecall.distributed.shard
+
+    def shard(*args: Any) -> Any:
+        memory = made(*args)
+        Path(f"{folder}/begun.{rank}").touch()
+        return memory
+
+    rarecall.distributed.shard = shard
     arguments = {"--out": folder, "--steps": steps, "--every": EVERY, "--timeout": TIMEOUT}
     sys.argv = [str(EXAMPLE), *(str(each) for pair in arguments.items() for each in pair)]
     runpy.run_path(str(EXAMPLE), run_name="__main__")
@@ -46,8 +55,13 @@ def run(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ranks = [CONTEXT.Process(target=train, args=(rank, size, port, str(folder), steps)) for rank in range(size)]
+    for begun in folder.glob("begun.*"):
+        begun.unlink()
     for rank in ranks:
         rank.start()
+    # Not while they connect: torch's init_process_group may wait for ever then (torchrun ends the others itself).
+    while kill is not None and len(list(folder.glob("begun.*"))) < size:
+        time.sleep(0.02)
     if kill is not None:
         ranks[kill[0]].join(kill[1])
         os.kill(ranks[kill[0]].pid or 0, by) if ranks[kill[0]].is_alive() else None
@@ -88,10 +102,9 @@ def kill_and_resume(folder: Path, size: int, kills: int, seed: int) -> None:
     whole, broken = folder / "whole", folder / "broken"
     whole.mkdir()
     broken.mkdir()
-    assert run(broken, size, kill=(0, 0.0)) != [0] * size  # so that the server of forks has started
-    began = time.monotonic()
     assert run(whole, size) == [0] * size, heard(whole, size)
-    seconds, chance = time.monotonic() - began, random.Random(seed)
+    seconds = (whole / "memory.safetensors").stat().st_mtime - (whole / "begun.0").stat().st_mtime
+    chance = random.Random(seed)
     done = 0
     while done < kills:
         codes = run(broken, size, kill=(chance.randrange(size), chance.uniform(0, seconds)))
