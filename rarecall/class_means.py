@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Keys are added up as integers of this many units to 1, so that a sum is the same in any order and nothing is lost when
 # a key is taken out again. There is room for 2**31 examples of a class.
 UNITS = 2**32
-BLOCK = 2**16  # slots taken up at once
+BLOCK = 2**10  # slots taken up at once: what is made of their keys stays in the cache
 
 
 class ClassMeans:

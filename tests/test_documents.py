@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from benchmarks import document as speed
+from experiments.groceries import table as groceries
+from experiments.intents import table as intents
 from experiments.synthetic import table as synthetic
 from experiments.translation import table as translation
 from experiments.translation.evaluate import EVEN, MEMORY, ODD
@@ -56,6 +58,12 @@ def test_the_tables_of_the_synthetic_task_are_those_of_the_results() -> None:
         rows = [line for line in printed.split("\n###")[0].splitlines() if line.startswith("| ")]
         assert len(rows) == 7
         assert "\n".join(rows) in text
+
+
+@pytest.mark.parametrize("experiment", [intents, groceries], ids=["intents", "groceries"])
+def test_the_tables_of_frozen_embedders_are_those_of_the_results(experiment) -> None:
+    text = (ROOT / "docs" / f"{experiment.__name__.split('.')[1]}.md").read_text()
+    assert experiment.table(ROOT / "results").rstrip() in text
 
 
 def test_the_tables_of_translation_are_those_of_the_results() -> None:

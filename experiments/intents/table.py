@@ -29,11 +29,11 @@ def table(folder: str | os.PathLike[str]) -> str:
         published = [[name, *map(str, (a, b, "", c, d, ""))] for name, (a, b, c, d) in PUBLISHED.items()]
         lines += [*rows(["published, fine-tuned", *cells], published), ""]
         body = [
-            [f"{TITLES[data]}, {shots}", f"{found['calibration error']:.1f}", f"{found['fit seconds']:.1f}"]
+            [f"{TITLES[data]}, {shots}", f"{found['calibration error']:.1f}"]
             for data in figures
             for shots, found in figures[data].items()
         ]
-        lines += ["## Calibration", "", *rows(["", "expected calibration error, %", "seconds to fit"], body), ""]
+        lines += ["## Calibration", "", *rows(["", "expected calibration error, %"], body), ""]
         unknown = [
             [shots, f"{o['AUROC']:.3f}", f"{o['known answered at 0.5']:.1f}", f"{o['unknown refused at 0.5']:.1f}"]
             for shots, o in ((shots, found["unknown"]) for shots, found in figures["clinc150"].items())

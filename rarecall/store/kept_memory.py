@@ -324,12 +324,12 @@ class KeptMemory:
             purge = self._replay(start)
         self._opened = True
         if self.memory is not None:
-            # Half a million keys take a second; whoever asks meanwhile waits for it.
+            # Half a million keys take seconds; whoever asks meanwhile waits for it.
             memory = self.memory
-            index = threading.Thread(target=memory.lock.exclusive, args=(memory._get_in_step,), daemon=True)
-            index.start()
             if self._used < INDEXED_AT_ONCE:
-                index.join()
+                memory.lock.exclusive(memory._get_in_step)
+            else:
+                threading.Thread(target=_prepare_to_answer, args=(memory,), daemon=True).start()
         if self.readonly:
             return
         self._head.write(self.journal.entries)
@@ -450,6 +450,12 @@ def _follow(kept: weakref.ref[KeptMemory], closed: threading.Event) -> None:
             log.error("%s is no longer followed: %s", here.folder, error)
             return
         del here
+
+
+def _prepare_to_answer(memory: Memory) -> None:
+    """Make the search's index, and the class means that readers ask for."""
+    memory.lock.exclusive(memory._get_in_step)
+    memory.class_means(memory.values[:1])
 
 
 def _parts(slots: Ints) -> list[Ints]:
