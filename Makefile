@@ -61,16 +61,19 @@ bench: setup
 
 setup: $(VENV)/installed
 
-# What the demo needs. torch comes first and by itself: what is pinned in constraints.txt is then found installed by all
-# that need it.
-$(VENV)/library: pyproject.toml constraints.txt setup.py $(wildcard native/*/*)
+# torch comes first and by itself: what is pinned in constraints.txt is then found installed by all that need it.
+$(VENV)/torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
+	touch $@
+
+# What the demo needs.
+$(VENV)/library: $(VENV)/torch pyproject.toml setup.py $(wildcard native/*/*)
 	$(INSTALL) --editable '.[experiments]'
 	touch $@
 
-# What the page needs besides.
-$(VENV)/served: $(VENV)/library
+# What the page needs.
+$(VENV)/served: $(VENV)/torch pyproject.toml setup.py $(wildcard native/*/*)
 	$(INSTALL) --editable '.[serve,text,images]'
 	touch $@
 

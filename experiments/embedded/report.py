@@ -50,7 +50,7 @@ def streams(figures: dict[str, Any]) -> list[str]:
 def origins(found: list[dict[str, Any] | None]) -> list[str]:
     """Return where figures come from."""
     return ["## Where the figures come from", ""] + [
-        f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}. {result.get('note', '')}".rstrip()
-        for result in found
-        if result
+        f"- `{each['command']}`, seed {each['seed']}, commit {each['commit'][:12]}. {each.get('note', '')}".rstrip()
+        for each in found
+        if each
     ]
