@@ -16,7 +16,7 @@ from rarecall.integrations.transformers import LanguageMemory, attach
 DOCUMENTS, FITTED, NAMES = 100, 40, 300
 
 
-def evaluate(data: Path, model_folder: Path, seed: int) -> dict[str, Any]:
+def evaluate(data: Path, model_folder: Path, caution: float, seed: int) -> dict[str, Any]:
     """Return the figures of a trained model."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -26,13 +26,14 @@ def evaluate(data: Path, model_folder: Path, seed: int) -> dict[str, Any]:
         AutoTokenizer.from_pretrained(model_folder),
     )
     documents = read_documents(data)
-    memory = attach(model, tokenizer, capacity=2**18)
+    memory = attach(model, tokenizer, capacity=2**18, caution=caution)
     length = model.config.n_positions
     fitted = [part for document in documents.validation[:FITTED] for part in parts(document, tokenizer, length)]
     gain = memory.fit(fitted)
     known = {word for document in documents.train for line in document for word in re.findall(r"[A-Z][a-z]+", line)}
     return {
         "experiment": "language",
+        "caution": caution,
         "fit": {"texts": len(fitted), "nats a token gained": round(gain, 4)},
         "documents": second_halves(memory, documents.test[:DOCUMENTS], tokenizer, length),
         "names": shown_names(memory, names(documents.test, known), documents.test[DOCUMENTS:], tokenizer, length),

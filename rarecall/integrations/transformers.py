@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from rarecall import storage
-from rarecall.layers import Trust
+from rarecall.layers import CAUTION, Trust
 from rarecall.memory import Memory
 from rarecall.recall import Recall
 
@@ -64,11 +64,22 @@ class LanguageMemory(nn.Module):
         capacity: number of tokens that it remembers.
         k: neighbours of a query.
         search: as of `Memory`.
+        caution: log-odds that are taken from the trust; at 0 more of what was taught once is said, and more where it
+            should not be.
     """
 
     centre: Tensor
 
-    def __init__(self, model: Any, tokenizer: Any, *, capacity: int = 2**20, k: int = 32, search: str = "auto") -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        capacity: int = 2**20,
+        k: int = 32,
+        search: str = "auto",
+        caution: float = CAUTION,
+    ) -> None:
         super().__init__()
         head = model.get_output_embeddings()
         if head is None:
@@ -79,7 +90,7 @@ class LanguageMemory(nn.Module):
         key_size = head.weight.shape[1]
         self.memory = Memory(key_size, capacity, k=k, search=search)
         self.trust = Trust().requires_grad_(False)
-        self.trust.caution = 0.0  # it is fitted as it is used: asked first, taught then
+        self.trust.caution = caution
         # Hidden states of a language model share a large component, which says nothing: it is subtracted.
         self.register_buffer("centre", torch.zeros(key_size))
         self.sources: dict[str, int] = {}  # number of each taught text
