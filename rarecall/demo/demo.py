@@ -18,6 +18,7 @@ from rarecall.models.convnet import ConvNet
 
 KNOWN = 1000  # training characters
 NEW = 100  # new characters for the test
+STRANGERS = 100  # characters that it is asked about and never shown
 WAYS, DRAWINGS = 32, 4  # a training episode: WAYS characters, DRAWINGS drawings of each
 QUESTIONS = 10  # test drawings of each new character; they are never written to the memory
 KEY_SIZE = 128
@@ -29,7 +30,7 @@ def run(out: Path, seed: int = 0, steps: int = 700) -> Report:
         raise ValueError(f"run got out={out}, but there is no folder {out.parent}. Create it first.")
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    alphabet = Alphabet(KNOWN + NEW, seed=seed)
+    alphabet = Alphabet(KNOWN + NEW + STRANGERS, seed=seed)
     network = ConvNet(KEY_SIZE, channels=(16, 32), dropout=0.0)
     # On a CPU, convolutions with few channels are up to twice as fast in channels-last format.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
@@ -68,4 +69,5 @@ def run(out: Path, seed: int = 0, steps: int = 700) -> Report:
     new = torch.arange(KNOWN, KNOWN + NEW)
     album = alphabet.draw(new.repeat(max(SHOWINGS)), generator).unflatten(0, (-1, NEW))
     questions = alphabet.draw(new.repeat(QUESTIONS), generator).unflatten(0, (-1, NEW))
-    return show_and_ask(memory, network, album, questions, out, generator)
+    strangers = alphabet.draw(torch.arange(KNOWN + NEW, KNOWN + NEW + STRANGERS), generator)
+    return show_and_ask(memory, network, album, questions, out, generator, strangers)

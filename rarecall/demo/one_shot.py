@@ -16,7 +16,7 @@ from matplotlib.patches import FancyBboxPatch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rarecall import Memory
+from rarecall import Memory, MemoryClassifier
 
 SHOWINGS = (0, 1, 2, 3, 5, 10)  # numbers of drawings per character after which the memory is tested
 CELLS = (3, 4)  # rows and columns of the image
@@ -59,7 +59,13 @@ class Report:
 
 
 def show_and_ask(
-    memory: Memory, network: nn.Module, album: Tensor, questions: Tensor, out: Path, generator: torch.Generator
+    memory: Memory,
+    network: nn.Module,
+    album: Tensor,
+    questions: Tensor,
+    out: Path,
+    generator: torch.Generator,
+    strangers: Tensor | None = None,
 ) -> Report:
     """Write drawings to the memory and test it, print a table, and write an image to `out` as PNG. Nothing is trained.
 
@@ -71,6 +77,7 @@ def show_and_ask(
         questions: (questions, characters, 1, 28, 28), the drawings to classify after each showing.
         out: path of the image.
         generator: random generator of the memory's updates.
+        strangers: (n, 1, 28, 28), drawings of characters that are never shown: does it say that it does not know them?
     """
     showings_of_each, characters = album.shape[:2]
     asked_after = [showings for showings in SHOWINGS if showings <= showings_of_each]
@@ -115,6 +122,13 @@ def show_and_ask(
             sources = torch.arange(shown, shown + characters)
             memory.update(memory(album_queries[sources]), new, source=sources, generator=generator)
 
+    if strangers is not None:
+        classifier = MemoryClassifier(network, Memory(memory.key_size, len(album)), min_known=0.5)
+        classifier.teach(album, new.repeat(showings_of_each))
+        unknown = share(~classifier.predict(strangers).known)
+        doubted = share(~classifier.predict(questions).known)
+        print(f'\n"I don\'t know" to {unknown:.0%} of {len(strangers)} drawings of characters that it was never shown,')
+        print(f"and to {doubted:.0%} of the questions above, about those that it was shown {max(asked_after)} times.")
     draw_picture(answers, rows[1], characters, out)
     print(f"\nThe first {len(answers)} questions after one showing, and what answered them: {out}")
     return Report(tuple(rows), tuple(answers), out)
