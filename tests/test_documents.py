@@ -95,3 +95,14 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     ]
     text = (ROOT / "README.md").read_text()
     assert not [figure for figure in expected if figure not in text]
+
+
+def test_the_figures_of_language_are_those_of_the_results() -> None:
+    text = (ROOT / "docs" / "language.md").read_text()
+    for name in ("language", "language-caution-0"):
+        result = json.loads((ROOT / "results" / f"{name}.json").read_text())
+        documents, names = result["documents"], result["names"]
+        assert f"| {documents['perplexity before']:.2f} |" in text
+        assert f"{documents['perplexity after']:.2f} (lower in {documents['better']})" in text
+        assert f"| {names['right after']} |" in text
+        assert f"| {names['perplexity of other documents after']:.2f} |" in text

@@ -65,9 +65,10 @@ class TorchBackend:
 
     def rebuild(self) -> None:
         """Take up the slots as they are now."""
-        self._stamp = stamp(self.memory._buffers)
+        taken_up = stamp(self.memory._buffers)
         filled = (self.memory.values >= 0).nonzero().squeeze(1)
         self.used, self.filled = int(filled[-1]) + 1 if len(filled) else 0, len(filled)
+        self._stamp = taken_up  # last: where Ctrl-C comes before, all of it is taken up again
 
     def recall(self, query: Tensor, exclude: Tensor | None) -> TorchFound:
         """Find the neighbours of queries, (n, key_size); exclude: (n,) int64, or None."""
