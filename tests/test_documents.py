@@ -86,7 +86,9 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
         if (one["of"], one["from"], one["on"]) == (EVEN, MEMORY, ODD)
     ]
     approximate = {r["workload"]: r["step"] for r in figures("speed-approximate")["rows"] if r["batch"] == 16}
+    intents = figures("intents")["figures"]["clinc150"]["10"]["accuracy"]
     expected = [
+        f"| {intents['nearest']:.1f} | {intents['blend']:.1f} |",
         f"| {omniglot['5-way 1-shot']['mean']:.1f}, {omniglot['20-way 1-shot']['mean']:.1f} |",
         f"| {figures('synthetic-neural-gpu-memory')['figures']['test']['mean']:.1f} |",
         f"| {by_context:+.2f} |",
