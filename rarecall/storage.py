@@ -40,9 +40,9 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: 
     try:
         safetensors.torch.save_file(contiguous, beside, metadata=metadata)
         os.chmod(beside, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
-        _sync(beside)
+        sync(beside)
         os.replace(beside, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ def _umask() -> int:
     return mask
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

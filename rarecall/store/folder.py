@@ -13,6 +13,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from rarecall.storage import sync
+
 fcntl: Any = None
 with contextlib.suppress(ImportError):  # Windows has none; all else of the library runs there
     import fcntl
@@ -134,12 +136,3 @@ def read_json(path: Path) -> Any:
 def canonical(value: object) -> str:
     """Return JSON text that is the same for the same value."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

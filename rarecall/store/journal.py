@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from rarecall.store.folder import FolderDamaged, FolderError, canonical, sync
+from rarecall.storage import sync
+from rarecall.store.folder import FolderDamaged, FolderError, canonical
 from rarecall.store.slots import Floats, Ints
 
 SCHEMA = {

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from rarecall.memory import Memory
+from rarecall.storage import sync
 from rarecall.store import snapshot
-from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock, sync
+from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
 from rarecall.store.journal import Entry, Journal
 from rarecall.store.slots import ENTRY, EXAMPLE, NOWHERE, SLOT, Floats, Ints, Places, Rows, rows_of
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from rarecall.store.folder import FolderDamaged, canonical, sync
+from rarecall.storage import sync
+from rarecall.store.folder import FolderDamaged, canonical
 from rarecall.store.slots import Floats, Ints
 
 FORMAT, VERSION = "rarecall.snapshot", 1
