@@ -67,9 +67,7 @@ class Paper(Recipe):
             coming, gone = self.order[places], self.order[:leaving].clone()
             self.order[places] = gone
             self.order[:window] = torch.cat([self.order[leaving:window], coming])
-            outside = torch.isin(self.memory.values, self.order[window:])
-            if outside.any():
-                self.memory.forget(slots=outside.nonzero().squeeze(1))
+            self.memory.forget(value=self.order[window:])
         return self.order[torch.randperm(window)[:ways]]
 
     def loss(
