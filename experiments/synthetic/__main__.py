@@ -14,7 +14,7 @@ from experiments.command import add_pack, add_table, command_of, count, run, sha
 
 MODELS = ("neural-gpu", "seq2seq")
 PRESETS = ("paper", "small")
-CHOSEN = ("units", "capacity", "forced", "batch", "rate", "first", "short", "seed")
+CHOSEN = ("units", "capacity", "forced", "batch", "rate", "hide", "first", "short", "seed")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     training.add_argument(
         "--forced", type=share, metavar="S", help="fraction of sequences trained with teacher forcing"
+    )
+    training.add_argument(
+        "--hide", type=share, metavar="S", help="hide up to this share of a sequence's As and Bs, drawn for each"
     )
     training.add_argument("--batch", type=count, metavar="N", help="sequences per step")
     training.add_argument("--rate", type=float, metavar="R", help="peak learning rate")

@@ -18,7 +18,7 @@ from experiments.results import commit
 from experiments.synthetic.answers import ask
 from experiments.synthetic.curriculum import Curriculum, Progress
 from experiments.synthetic.networks import make_network
-from experiments.synthetic.task import Data, Examples, Task, batches
+from experiments.synthetic.task import A, Data, Examples, Task, batches
 from experiments.training import CHECKPOINT, Pace, go, read_checkpoint, schedule, write_checkpoint
 from rarecall.models import weights
 from rarecall.models.decoded import Decoded
@@ -41,6 +41,9 @@ class Run:
         forced: fraction of sequences trained with teacher forcing rather than on the network's own output.
         anew: whether every epoch draws new As and Bs, lengths and positions of the numbers. Otherwise the 40,000
             examples are fixed, as in the paper, and the keys that an example wrote are excluded from its recall.
+        hide: in training, each sequence hides a share of its As and Bs from the network, drawn from 0 to this: dropout
+            of input symbols. Hidden ones are neither predicted nor remembered. Fixed examples need it: a network learns
+            the two or three surroundings of a number by heart, rather than to leave them out.
         first, short: settings of the curriculum. Fixed examples are used at all lengths from the first step, since
             most numbers have at most one short example.
     """
@@ -56,6 +59,7 @@ class Run:
     clip: float = 1.0
     forced: float = 0.0
     anew: bool = True
+    hide: float = 0.0
     first: int = 64
     short: int = 16
 
@@ -108,11 +112,15 @@ class State:
             group["lr"] = rate
         forced = torch.rand(len(which)) < run.forced
         exclude = None if run.anew else which
-        decoded = network(examples.inputs, examples.outputs, forced, exclude)
-        by_output = F.cross_entropy(decoded.logits.flatten(0, 1), examples.outputs.flatten())
+        hidden = torch.zeros_like(examples.inputs, dtype=torch.bool)
+        if run.hide:
+            share = run.hide * torch.rand(len(which), 1)
+            hidden = (examples.inputs >= A) & (torch.rand(examples.inputs.shape) < share)
+        decoded = network(examples.inputs, examples.outputs, forced, exclude, hidden)
+        by_output = F.cross_entropy(decoded.logits[~hidden], examples.outputs[~hidden])
         by_memory = torch.zeros(())
         if network.memory is not None and decoded.recall is not None:
-            by_memory = network.memory.loss(decoded.recall, examples.outputs)
+            by_memory = network.memory.loss(decoded.recall, examples.outputs, mask=~hidden)
         loss = by_output + by_memory
         self.optimizer.zero_grad()
         loss.backward()
@@ -120,7 +128,7 @@ class State:
         self.optimizer.step()
         if network.memory is not None and decoded.recall is not None:
             source = which[:, None].expand_as(examples.outputs)
-            network.memory.update(decoded.recall, examples.outputs, source=source)
+            network.memory.update(decoded.recall, examples.outputs, source=source, mask=~hidden)
         self.step += 1
         figures = {"by_output": by_output.item(), "by_memory": by_memory.item(), "norm": norm.item(), "rate": rate}
         figures |= {"numbers": float(self.curriculum.numbers), "longest": float(self.curriculum.longest)}

@@ -40,3 +40,8 @@ def settings_of(memory: Memory | None) -> dict[str, int | float] | None:
         "inverse_temperature": memory.inverse_temperature,
         "age_noise": memory.age_noise,
     }
+
+
+def hide(embedded: Tensor, hidden: Tensor | None) -> Tensor:
+    """Set the embeddings of symbols, (..., d), to 0 where `hidden`, (...,) bool, is set."""
+    return embedded if hidden is None else embedded.masked_fill(hidden[..., None], 0.0)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from rarecall.layers import RecallEmbedding
 from rarecall.memory import Memory
-from rarecall.models.decoded import Decoded, settings_of
+from rarecall.models.decoded import Decoded, hide, settings_of
 from rarecall.recall import Recall
 
 
@@ -108,6 +108,7 @@ class NeuralGPU(nn.Module):
         target: Tensor | None = None,
         forced: Tensor | None = None,
         exclude: Tensor | None = None,
+        hidden: Tensor | None = None,
     ) -> Decoded:
         """Decode a batch.
 
@@ -116,8 +117,9 @@ class NeuralGPU(nn.Module):
             target: (batch, length) int64, the correct output for teacher forcing; None to use the network's own output.
             forced: (batch,) bool, the sequences with teacher forcing (default: all).
             exclude: (batch,) int64, source to exclude from the recall of each sequence.
+            hidden: (batch, length) bool, input symbols that the network does not see.
         """
-        state = self.encode(input)
+        state = self.encode(input, hidden)
         batch, length = input.shape
         tape = self.blank_tape().expand(batch, length, self.width, -1)
         logits, recalls = [], []
@@ -136,14 +138,15 @@ class NeuralGPU(nn.Module):
             tape = self.put(tape, place, self.written(symbol))
         return Decoded(torch.stack(logits, 1), Recall.stack(recalls, 1) if recalls else None)
 
-    def encode(self, input: Tensor) -> Tensor:
+    def encode(self, input: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Return s_n, (batch, length, width, channels), for an input of (batch, length) int64."""
         if input.dim() != 2 or input.is_floating_point():
             raise ValueError(
                 f"NeuralGPU got input of shape {tuple(input.shape)} and type {input.dtype}; expected "
                 "(batch, length) of int64."
             )
-        state = F.pad(self.embedding(input).unsqueeze(2), (0, 0, 0, self.width - 1))
+        embedded = hide(self.embedding(input), hidden)
+        state = F.pad(embedded.unsqueeze(2), (0, 0, 0, self.width - 1))
         for _ in range(input.shape[1]):
             for cell in self.encoder:
                 state = cell(state)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from rarecall.layers import RecallEmbedding, Trust
 from rarecall.memory import Memory
-from rarecall.models.decoded import Decoded, settings_of
+from rarecall.models.decoded import Decoded, hide, settings_of
 from rarecall.recall import Recall
 
 # The hidden and cell state of an LSTM, (1, batch, units) each.
@@ -88,9 +88,9 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.shortcut = shortcut
 
-    def forward(self, input: Tensor) -> Encoded:
-        """Encode an input of (batch, length) int64."""
-        embedded = self.embedding(input) * self.scale
+    def forward(self, input: Tensor, hidden: Tensor | None = None) -> Encoded:
+        """Encode an input of (batch, length) int64; hidden, (batch, length) bool: symbols that are not seen."""
+        embedded = hide(self.embedding(input) * self.scale, hidden)
         states, last = self.bottom(self.dropout(embedded))
         for number, layer in enumerate(self.above, 2):
             below = states
@@ -266,6 +266,7 @@ class Seq2Seq(nn.Module):
         target: Tensor | None = None,
         forced: Tensor | None = None,
         exclude: Tensor | None = None,
+        hidden: Tensor | None = None,
     ) -> Decoded:
         """Decode a batch.
 
@@ -274,13 +275,14 @@ class Seq2Seq(nn.Module):
             target: (batch, length) int64, the correct output for teacher forcing; None to use the network's own output.
             forced: (batch,) bool, the sequences with teacher forcing (default: all).
             exclude: (batch,) int64, source to exclude from the recall of each sequence.
+            hidden: (batch, length) bool, input symbols that the network does not see.
         """
         if input.dim() != 2 or input.is_floating_point():
             raise ValueError(
                 f"Seq2Seq got input of shape {tuple(input.shape)} and type {input.dtype}; expected (batch, length) of "
                 "int64."
             )
-        encoded = self.encoder(input)
+        encoded = self.encoder(input, hidden)
         carried = self.decoder.begin(encoded)
         before = torch.full_like(input[:, :1], self.decoder.start)
         if target is not None and (forced is None or bool(forced.all())):

@@ -164,3 +164,12 @@ def test_wrong_sizes_and_types_are_told() -> None:
         network()(torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="float32"):
         network()(torch.zeros(3, 4))
+
+
+def test_what_is_hidden_does_not_matter() -> None:
+    gpu = remembering(network())
+    input = torch.randint(SYMBOLS, (3, 7))
+    hidden = torch.rand(input.shape) < 0.5
+    other = torch.where(hidden, (input + 1) % SYMBOLS, input)
+    assert gpu(input, hidden=hidden).logits.equal(gpu(other, hidden=hidden).logits)
+    assert not gpu(input).logits.equal(gpu(other).logits)

@@ -99,3 +99,12 @@ def test_wrong_sizes_are_told() -> None:
         Encoder(SYMBOLS, UNITS, 1)
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         network()(torch.zeros(3, dtype=torch.int64))
+
+
+def test_what_is_hidden_does_not_matter() -> None:
+    seq2seq = remembering(network())
+    input = torch.randint(SYMBOLS, (3, 7))
+    hidden = torch.rand(input.shape) < 0.5
+    other = torch.where(hidden, (input + 1) % SYMBOLS, input)
+    assert seq2seq(input, hidden=hidden).logits.equal(seq2seq(other, hidden=hidden).logits)
+    assert not seq2seq(input).logits.equal(seq2seq(other).logits)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from experiments.synthetic.evaluate import network_of
+from experiments.synthetic.task import A
 from experiments.synthetic.train import Run, State, train
 from experiments.training import Pace
 from rarecall import storage
@@ -31,7 +32,7 @@ def tensors(out: Path, kind: str = "checkpoint") -> dict[str, Tensor]:
     "run",
     [
         RUN,
-        replace(RUN, anew=False, forced=0.5),
+        replace(RUN, anew=False, forced=0.5, hide=1.0),
         replace(RUN, model="seq2seq", forced=1.0),
         replace(RUN, capacity=0),
     ],
@@ -102,8 +103,8 @@ def test_a_fixed_example_is_not_answered_by_itself(monkeypatch: pytest.MonkeyPat
     asked = []
     forward = type(state.network).forward
 
-    def watched(network, input, target, forced, exclude):
-        decoded = forward(network, input, target, forced, exclude)
+    def watched(network, input, target, forced, exclude, hidden):
+        decoded = forward(network, input, target, forced, exclude, hidden)
         asked.append((exclude, network.memory.sources[decoded.recall.slots], decoded.recall.slots >= 0))
         return decoded
 
@@ -115,6 +116,29 @@ def test_a_fixed_example_is_not_answered_by_itself(monkeypatch: pytest.MonkeyPat
         assert not ((sources == exclude[:, None, None]) & found).any()
         answered += int(found.sum())
     assert answered
+
+
+def test_only_letters_are_hidden_and_hidden_ones_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = State(replace(RUN, anew=False, hide=1.0, first=0, short=7))
+    shown = []
+    forward, update = type(state.network).forward, type(state.network.memory).update
+
+    def watched(network, input, target, forced, exclude, hidden):
+        shown.append((input, hidden))
+        return forward(network, input, target, forced, exclude, hidden)
+
+    def updating(memory, recall, target, source, mask):
+        assert mask.equal(~shown[-1][1])
+        update(memory, recall, target, source=source, mask=mask)
+
+    monkeypatch.setattr(type(state.network), "forward", watched)
+    monkeypatch.setattr(type(state.network.memory), "update", updating)
+    for _ in range(16):
+        state.forward_one()
+    letters = torch.cat([(input >= A).flatten() for input, _ in shown])
+    hidden = torch.cat([hidden.flatten() for _, hidden in shown])
+    assert not hidden[~letters].any()
+    assert 0.35 < hidden[letters].float().mean() < 0.65
 
 
 def test_a_step_is_cross_entropy_plus_the_margin_loss_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
