@@ -221,7 +221,7 @@ class KeptClassifier:
             ids = self._teach("teach", units, labels, contents, who, reason, confirm=True)
             if time.time() - self._expired_at > EXPIRY_CHECKED:
                 self.expire()
-        return ids.tolist() if many else int(ids[0])
+        return ids if many else ids[0]
 
     def relabel(
         self,
@@ -250,7 +250,7 @@ class KeptClassifier:
             if not len(ids):
                 raise KeyError("relabel found no such example: teach it, or use correct, which does either.")
             [number], new = self._number([label])
-            slots, out = kept.choose(1, np.empty(0, np.int64))
+            slots, out = kept.choose(1)
             places = np.tile([slots[0], number, kept.now + 1], (len(ids), 1))
             out = out[~np.isin(out[:, EXAMPLE], ids)]
             changes = np.concatenate([out, kept.places.changed(ids, places)])
@@ -663,23 +663,18 @@ class KeptClassifier:
         who: str | None,
         reason: str | None,
         confirm: bool,
-    ) -> Ints:
+    ) -> list[int]:
         """Choose slots, and commit."""
         kept = self._kept
         numbers, new = self._number(labels)
         settings = {} if "key_size" in kept.settings else {"key_size": units.shape[1], "embedder": self._embedder()}
-        slots = np.full(len(units), -1, np.int64)
-        if confirm and kept.memory is not None:
-            recall = kept.memory(torch.from_numpy(units))
-            right = recall.found.values[:, 0].numpy() == numbers
-            slots[right] = recall.found.slots[:, 0].numpy()[right]
-        missed = slots < 0
-        chosen, out = kept.choose(int(missed.sum()), np.unique(slots[~missed]))
-        slots[missed] = chosen
-        first = len(kept.places) + 1
-        ids = np.arange(first, first + len(units))
-        places = np.column_stack([slots, numbers, np.full(len(ids), kept.now + 1)])
-        changes = np.concatenate([out, kept.places.changed(ids, places)])
+        nearest = zip(numbers, *kept.nearest(units), strict=True) if confirm else ()
+        right = {row: slot for row, (number, slot, its) in enumerate(nearest) if its == number}
+        chosen, out = kept.choose(len(units) - len(right), list(right.values()))
+        fresh = iter(chosen)
+        slots = [right[row] if row in right else next(fresh) for row in range(len(units))]
+        first, changes = len(kept.places) + 1, kept.places.new(slots, numbers, kept.now + 1)
+        changes = np.concatenate([out, changes]) if len(out) else changes
         examples = [(*content, unit.tobytes()) for content, unit in zip(contents, units, strict=True)]
         detail = {"evicted": len(out)} if len(out) else {}
         kept.commit(
@@ -687,7 +682,7 @@ class KeptClassifier:
             labels=new, settings=settings,
         )  # fmt: skip
         self._warn_if_full(out)
-        return ids
+        return list(range(first, first + len(units)))
 
     def _answer(self, memory: Memory, units: Floats) -> list[Answer]:
         recall = memory(torch.from_numpy(units))
@@ -793,7 +788,7 @@ class KeptClassifier:
             here = places[:, 0] == slot
             others = np.setdiff1d(kept.places.members(np.array([slot])), ids)
             if len(others) and (kept.places.table[others, 1] != places[here, 1][0]).any():
-                chosen, out = kept.choose(1, np.unique(places[:, 0]))
+                chosen, out = kept.choose(1, np.unique(places[:, 0]).tolist())
                 places[here, 0] = chosen[0]
                 outs.append(out)
         return np.concatenate(outs)
@@ -803,7 +798,7 @@ class KeptClassifier:
             self._numbers[self._kept.labels[number]] = number
         return self._numbers
 
-    def _number(self, labels: list[Any]) -> tuple[Ints, list[str]]:
+    def _number(self, labels: list[Any]) -> tuple[list[int], list[str]]:
         """The numbers of labels, and the names of those that are new."""
         known, new = self._numbered(), dict[str, int]()
         numbers = []
@@ -811,7 +806,7 @@ class KeptClassifier:
             name = label_name(label)
             number = known.get(name)
             numbers.append(new.setdefault(name, len(known) + len(new)) if number is None else number)
-        return np.array(numbers, np.int64), list(new)
+        return numbers, list(new)
 
     def _find(self, example: Any, id: int | Sequence[int] | None) -> Ints:
         """The numbers of the examples with this content, or with these numbers, that are not forgotten."""
@@ -862,15 +857,15 @@ class KeptClassifier:
         size = self._kept.settings.get("key_size", keys.shape[-1] if keys.ndim else 0)
         if keys.shape != (len(examples), size) or size == 0:
             raise ValueError(f"Got embeddings of shape {keys.shape}; expected ({len(examples)}, {size or 'key_size'}).")
-        largest = np.abs(keys).max(1, keepdims=True)
-        if not np.isfinite(largest).all():
+        wide = keys.astype(np.float64)
+        lengths = np.sqrt(np.add.accumulate(wide * wide, axis=1)[:, -1:])
+        if not np.isfinite(lengths).all():
             raise ValueError("Got embeddings that are nan or infinite; expected finite ones. Look at the embedder.")
-        if not largest.all():
-            raise ValueError(f"Got {int((largest == 0).sum())} embeddings that are all 0; they have no direction.")
-        scaled = (keys / largest).astype(np.float64)
-        units: Floats = (scaled / np.sqrt(np.add.accumulate(scaled**2, axis=1)[:, -1:])).astype(np.float32)
+        if not lengths.all():
+            raise ValueError(f"Got {int((lengths == 0).sum())} embeddings that are all 0; they have no direction.")
         # What is of length 1 already, such as keys that were exported, keeps its bits.
-        return np.where(np.abs(np.linalg.norm(keys, axis=1, keepdims=True) - 1) < 1e-6, keys, units)
+        units: Floats = np.where(np.abs(lengths - 1) < 1e-6, keys, (wide / lengths).astype(np.float32))
+        return units
 
     def _embedder(self) -> str | None:
         """The name of the embedder."""

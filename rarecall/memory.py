@@ -158,6 +158,20 @@ class Memory(SlotBuffers):
             except OutOfStep:
                 self.lock.exclusive(self._get_in_step)
 
+    def _nearest(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the slot and the value of the nearest neighbour of each query; in half the time of k neighbours.
+
+        Args:
+            query: (n, key_size) float32.
+        """
+        while True:
+            try:
+                with self.lock.shared():
+                    found = self._followed().recall(query, None, 1)
+                    return found.slots[:, 0], found.values[:, 0]
+            except OutOfStep:
+                self.lock.exclusive(self._get_in_step)
+
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
 

@@ -44,18 +44,14 @@ class NativeBackend:
         index.rebuild(self.book, self.memory._buffers, torch.get_num_threads())
         return index
 
-    def recall(self, query: Tensor, exclude: Tensor | None) -> Any:
+    def recall(self, query: Tensor, exclude: Tensor | None, k: int | None = None) -> Any:
         memory, search = self.memory, self.memory._modules["search"]
-        buffers, k, temperature, threads = (
-            memory._buffers,
-            memory.k,
-            memory.inverse_temperature,
-            torch.get_num_threads(),
-        )
+        buffers, temperature, threads = memory._buffers, memory.inverse_temperature, torch.get_num_threads()
+        k = memory.k if k is None else k
         if search.native_index is not None:
             return self.native.recall(self.book, buffers, search.native_index, query, exclude, k, temperature, threads)
         found = self.native.ask(query, exclude, memory.key_size, k)
-        candidates = search.find(memory, found.query, exclude)
+        candidates = search.find(memory, found.query, k, exclude)
         self.native.rank(self.book, buffers, found, candidates.contiguous(), temperature, threads)
         return found
 

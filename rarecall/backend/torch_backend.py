@@ -70,14 +70,15 @@ class TorchBackend:
         self.used, self.filled = int(filled[-1]) + 1 if len(filled) else 0, len(filled)
         self._stamp = taken_up  # last: where Ctrl-C comes before, all of it is taken up again
 
-    def recall(self, query: Tensor, exclude: Tensor | None) -> TorchFound:
-        """Find the neighbours of queries, (n, key_size); exclude: (n,) int64, or None."""
+    def recall(self, query: Tensor, exclude: Tensor | None, k: int | None = None) -> TorchFound:
+        """Find the k neighbours of queries, (n, key_size), by default the memory's k; exclude: (n,) int64, or None."""
         memory = self._memory_in_step()
+        k = memory.k if k is None else k
         units, inverse_lengths = normalise(query)
-        found = memory.search.find(memory, units, exclude)
-        if found.shape[1] > memory.k or (found.numel() and int(found.max()) >= memory.capacity):
-            refuse_candidates(found.shape[1], memory.k, int(found.max()), memory.capacity)
-        slots = functional.pad(found, (0, memory.k - found.shape[1]), value=-1)
+        found = memory.search.find(memory, units, k, exclude)
+        if found.shape[1] > k or (found.numel() and int(found.max()) >= memory.capacity):
+            refuse_candidates(found.shape[1], k, int(found.max()), memory.capacity)
+        slots = functional.pad(found, (0, k - found.shape[1]), value=-1)
         there = slots.clamp(min=0)
         hidden = (slots < 0) | (memory.values[there] < 0)
         if exclude is not None:

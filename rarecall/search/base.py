@@ -64,12 +64,12 @@ class Search(nn.Module):
         """Return what `__init__` takes besides `key_size` and `capacity`, to make an equal search from a file."""
         return {}
 
-    def find(self, memory: Memory, query: Tensor, exclude: Tensor | None) -> Tensor:
+    def find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         """Return what `forward` finds; it is not asked where there is nothing to find."""
         if not len(query) or not len(memory):
             return memory.values.new_empty((len(query), 0))
         with torch.autocast(query.device.type, enabled=False):
-            return self(memory, query, memory.k, exclude)
+            return self(memory, query, k, exclude)
 
     def __getstate__(self) -> dict[str, Any]:
         # An index is not copied: it is made anew from what the copy has in buffers. Processes share none of these.

@@ -133,6 +133,9 @@ def read_json(path: Path) -> Any:
         return None
 
 
+_encoder = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def canonical(value: object) -> str:
     """Return JSON text that is the same for the same value."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _encoder.encode(value)

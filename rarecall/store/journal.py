@@ -148,8 +148,8 @@ class Journal:
         labels: Sequence[str] = (),
         settings: dict[str, Any] | None = None,
         forgotten: Sequence[int] = (),
-    ) -> Entry:
-        """Write an entry and what belongs to it, in one commit.
+    ) -> int:
+        """Write an entry and what belongs to it, in one commit; return its number.
 
         Args:
             examples: new ones: kind, content and key (float32 bytes).
@@ -163,29 +163,34 @@ class Journal:
                 self._db.execute("INSERT INTO labels VALUES (?, ?, ?)", (*row, _digest(*row)))
                 self.labels += 1
             first, entry = self.examples + 1, self.entries + 1
-            rows = ((first + i, entry, *given) for i, given in enumerate(examples))
+            rows = ((number, entry, *given) for number, given in enumerate(examples, first))
             self._db.executemany(
                 "INSERT INTO examples VALUES (?, ?, ?, ?, ?, ?)", ((*row, _digest(*row)) for row in rows)
             )
             self.examples += len(examples)
-            self._db.executemany(
-                "UPDATE examples SET content = zeroblob(length(content)), key = zeroblob(length(key)), digest = ? "
-                "WHERE id = ?",
-                ((FORGOTTEN, int(number)) for number in forgotten),
-            )
+            if forgotten:
+                self._db.executemany(
+                    "UPDATE examples SET content = zeroblob(length(content)), key = zeroblob(length(key)), digest = ? "
+                    "WHERE id = ?",
+                    ((FORGOTTEN, int(number)) for number in forgotten),
+                )
             blob = np.ascontiguousarray(changes, np.int64).tobytes()
-            row_of = (entry, time.time(), kind, who, reason, canonical(detail or {}), blob)
-            self.digest, self.entries = _digest(self.digest, *row_of), entry
-            self._db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row_of, self.digest))
+            line = (entry, time.time(), kind, who, reason, canonical(detail or {}), blob)
+            self.digest, self.entries = _digest(self.digest, *line), entry
+            self._db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*line, self.digest))
             head = [self.entries, self.examples, self.labels, self.digest.hex()]
             self.put_settings({"head": head} | (settings or {}))
-        return Entry(entry, row_of[1], kind, who, reason, detail or {}, changes, self.digest)
+        return entry
 
     def put_settings(self, settings: dict[str, Any]) -> None:
         """Set settings, within a transaction."""
         for name, value in settings.items():
             text = canonical(value)
-            self._db.execute("REPLACE INTO settings VALUES (?, ?, ?)", (name, text, _digest(name, text)))
+            self._db.execute(
+                "INSERT INTO settings VALUES (?, ?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET value = excluded.value, digest = excluded.digest",
+                (name, text, _digest(name, text)),
+            )
 
     def purge(self) -> None:
         """Empty the write-ahead log, which may hold what was overwritten in the file."""

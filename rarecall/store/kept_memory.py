@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from rarecall.memory import Memory
 from rarecall.storage import sync
 from rarecall.store import snapshot
 from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
-from rarecall.store.journal import Entry, Journal
-from rarecall.store.slots import ENTRY, EXAMPLE, NOWHERE, SLOT, Floats, Ints, Places, Rows, rows_of
+from rarecall.store.journal import Journal
+from rarecall.store.slots import NO_CHANGES, NOWHERE, SLOT, Floats, Ints, Places, Rows
 
 log = logging.getLogger("rarecall")
 
@@ -53,7 +53,7 @@ class KeptMemory:
         self.memory: Memory | None = None
         self.places, self.settings = Places(), dict[str, Any]()
         self.labels: list[str] = []  # as JSON; a value of the memory is a place in it
-        self._free, self._used = list[int](), 0  # empty slots below `used`, ascending
+        self._used = 0  # no slot from this one on was ever filled
         self._opened = False
         self._closed, self._compaction = threading.Event(), list[threading.Thread]()
         self._abort, self._unsaved, self._changed = False, 0, set[int]()
@@ -121,32 +121,31 @@ class KeptMemory:
                 memory.lock.exclusive(memory._get_in_step)  # before others ask it
         self.memory = memory
 
-    def choose(self, count: int, confirmed: Ints) -> tuple[Ints, Ints]:
+    def choose(self, count: int, confirmed: Sequence[int] = ()) -> tuple[list[int], Ints]:
         """Return slots to write, and the changes that take out of memory what they hold.
 
         Empty slots come first, the lowest before the others. Where the capacity is fixed and all are filled, those that
         were touched least recently are taken; not those that are confirmed in the same entry.
         """
-        chosen = self._free[:count]
-        fixed = self.settings["capacity"]
-        fresh = count - len(chosen) if fixed == "grow" else min(count - len(chosen), max(int(fixed) - self._used, 0))
-        chosen += range(self._used, self._used + fresh)
+        used, filled, fixed = self._used, 0 if self.memory is None else len(self.memory), self.settings["capacity"]
+        chosen = np.flatnonzero(self.array("counts")[:used] == 0)[:count].tolist() if count and filled < used else []
+        fresh = count - len(chosen) if fixed == "grow" else min(count - len(chosen), max(int(fixed) - used, 0))
+        chosen += range(used, used + fresh)
         left = count - len(chosen)
-        none = np.empty((0, 7), np.int64)
         if not left:
-            return np.array(chosen, np.int64), none
-        times = self.array("times")[: self._used].copy()
-        times[confirmed] = -1
-        filled = np.flatnonzero(times >= 0)
-        if len(filled) < left:
+            return chosen, NO_CHANGES
+        times = self.array("times")[:used].copy()
+        times[list(confirmed)] = -1
+        there = np.flatnonzero(times >= 0)
+        if len(there) < left:
             raise ValueError(
-                f"Got {count} examples that need a slot of their own, beside {len(confirmed)} slots that others "
+                f"Got {count} examples that need a slot of their own, beside {len(set(confirmed))} slots that others "
                 f"confirm; the folder has {fixed}. Teach smaller batches, or open it with a greater capacity."
             )
-        oldest = np.sort(filled[np.argsort(times[filled], kind="stable")[:left]])
+        oldest = np.sort(there[np.argsort(times[there], kind="stable")[:left]])
         out = self.places.members(oldest)
         gone = np.column_stack([np.full(len(out), NOWHERE), self.places.table[out, 1], np.full(len(out), NOWHERE)])
-        return np.concatenate([np.array(chosen, np.int64), oldest]), self.places.changed(out, gone)
+        return chosen + oldest.tolist(), self.places.changed(out, gone)
 
     def _apply(self, changes: Ints, now: int, known: tuple[int, Floats] | None = None) -> None:
         """Take changes of places into memory.
@@ -156,58 +155,74 @@ class KeptMemory:
             now: the number of the last entry they are of.
             known: the keys of the examples from a number on; those of others are read from the journal.
         """
-        _, last = np.unique(changes[::-1, EXAMPLE], return_index=True)
-        changes = changes[len(changes) - 1 - last]
-        before = self.places.changed(changes[:, EXAMPLE], changes[:, SLOT : ENTRY + 1])[:, 4:]
         self.places.set(changes)
-        changes, before = (rows[(before != changes[:, SLOT : ENTRY + 1]).any(1)] for rows in (changes, before))
         self._now = now
-        into = changes[changes[:, SLOT] >= 0]
-        left = np.unique(before[before[:, 0] >= 0, 0])
         key_size = int(self.settings.get("key_size", 0))
         if not key_size:
             return
-        self._make_room(int(into[:, SLOT].max(initial=0)) + 1, key_size)
-        if not len(into) and not len(left):  # its clock goes on
-            self._put(Rows(left, *(self.array(name)[left] for name in FIELDS)), now)
-            return
+        self._make_room(int(changes[:, SLOT].max(initial=0)) + 1, key_size)
         # Where examples only come to a slot, later than all that it has, they are averaged into its key. Any other slot
         # is computed from all its examples.
-        late = into[:, ENTRY] > self.array("times")[into[:, SLOT]]
-        anew = np.union1d(left, into[~late, SLOT])
-        grown = np.setdiff1d(into[:, SLOT], anew)
-        for slots in _parts(anew):
-            members = self.places.members(slots)
-            self._put(rows_of(slots, members, self.places, self._keys(members, key_size, known)), now)
-        for slots in _parts(grown):
-            members = into[np.isin(into[:, SLOT], slots), EXAMPLE]
-            start = Rows(slots, *(self.array(name)[slots] for name in FIELDS))
-            self._put(rows_of(slots, members, self.places, self._keys(members, key_size, known), start), now)
+        times = self.array("times")
+        came, anew = dict[int, list[int]](), set[int]()
+        for example, slot, _, entry, old_slot, _, _ in changes.tolist():
+            if old_slot >= 0:
+                anew.add(old_slot)
+            if slot >= 0:
+                came.setdefault(slot, []).append(example)
+                if entry <= times[slot]:
+                    anew.add(slot)
+        if anew:
+            came |= {slot: [] for slot in anew}
+            members = self.places.members(np.array(list(anew)))
+            for example, slot in zip(members.tolist(), self.places.table[members, 0].tolist(), strict=True):
+                came[slot].append(example)
+        slots = sorted(came)
+        for start in range(0, max(len(slots), 1), REBUILT_AT_ONCE):  # once where there is none: the clock goes on
+            self._put(self._rows(slots[start : start + REBUILT_AT_ONCE], came, anew, known), now)
+
+    def _rows(self, slots: list[int], came: dict[int, list[int]], anew: set[int], known: Any) -> Rows:
+        """Return what slots hold after examples came to them."""
+        index = np.array(slots, np.int64)
+        rows = Rows(index, *(self.array(name)[index] for name in FIELDS))
+        examples = np.array([example for slot in slots for example in came[slot]], np.int64)
+        keys = self._keys(examples, known)
+        _, labels, entries = self.places.table[examples].T.tolist()
+        joined, end = list(zip(entries, examples.tolist(), keys, strict=True)), 0
+        for row, slot in enumerate(slots):
+            start, end = end, end + len(came[slot])
+            if slot in anew:
+                rows.empty(row)
+            if end > start:
+                rows.add(row, labels[start], joined[start:end])
+        return rows
 
     def _put(self, rows: Rows, now: int) -> None:
         assert self.memory is not None
         fields = {name: torch.from_numpy(getattr(rows, name)) for name in FIELDS}
         slots = torch.from_numpy(rows.slots)
-        if self._opened:
-            self.memory.put(slots, **fields, now=now)
+        if self._opened:  # not by `Memory.put`, which checks that such slots can be
+            self.memory._changing(self.memory._put, slots, now, fields)
         else:  # nobody asks it yet: what follows from the slots is made when all are there
             for name, row in fields.items():
                 self.memory._buffers[name][slots] = row
             self.memory.now.fill_(now)
         self._changed.update(rows.slots.tolist())
-        filled, emptied = rows.slots[rows.counts > 0], rows.slots[rows.counts == 0]
-        most = int(rows.slots[-1]) + 1 if len(rows.slots) else 0
-        self._free += range(self._used, most)
-        self._used = max(self._used, most)
-        if self._free or len(emptied):
-            gone = set(filled.tolist())
-            self._free = sorted({slot for slot in self._free if slot not in gone} | set(emptied.tolist()))
+        self._used = max(self._used, int(rows.slots[-1]) + 1 if len(rows.slots) else 0)
 
-    def _keys(self, examples: Ints, key_size: int, known: tuple[int, Floats] | None) -> Floats:
+    def _keys(self, examples: Ints, known: tuple[int, Floats] | None) -> Floats:
         if known is not None and examples.min(initial=known[0]) >= known[0]:
             keys: Floats = known[1][examples - known[0]]
             return keys
-        return self.journal.read_keys(examples, key_size)
+        assert self.memory is not None
+        return self.journal.read_keys(examples, self.memory.key_size)
+
+    def nearest(self, units: Floats) -> tuple[list[int], list[int]]:
+        """Return the slot and the label of the nearest neighbour of each key; -1 where there is none."""
+        if self.memory is None:
+            return [-1] * len(units), [-1] * len(units)
+        slots, values = self.memory._nearest(torch.from_numpy(units))
+        return slots.tolist(), values.tolist()
 
     # ---- writing ----
 
@@ -222,19 +237,18 @@ class KeptMemory:
             self._writer.check()
             yield
 
-    def commit(self, kind: str, changes: Ints, known: tuple[int, Floats] | None = None, **details: Any) -> Entry:
+    def commit(self, kind: str, changes: Ints, known: tuple[int, Floats] | None = None, **details: Any) -> None:
         """Write an entry to the journal, then take it into memory. `details` are those of `Journal.append`."""
         entry = self.journal.append(kind, changes, **details)
-        self._head.write(entry.id)
+        self._head.write(entry)
         self.labels += details.get("labels", ())
         self.settings |= details.get("settings") or {}
-        self._apply(changes, entry.id, known)
+        self._apply(changes, entry, known)
         self._unsaved += max(len(changes), 1)
         if details.get("forgotten"):
             self._purge()
         elif self._unsaved > max(SNAPSHOT_AFTER, SNAPSHOT_SHARE * len(self.places)):
             self.start_compacting()
-        return entry
 
     def _purge(self) -> None:
         """Let no file hold what was forgotten: not the log, not the snapshot."""
@@ -381,7 +395,6 @@ class KeptMemory:
         for name, row in rows.items():
             self.memory._buffers[name][torch.from_numpy(slots)] = torch.from_numpy(row)
         self.memory.now.fill_(of.entry)
-        self._free = np.flatnonzero(self.array("counts")[: of.used] == 0).tolist()
 
     def _replay(self, start: int) -> bool:
         """Take all entries after `start` into memory; return whether any of them has forgotten something."""
@@ -457,8 +470,3 @@ def _prepare_to_answer(memory: Memory) -> None:
     """Make the search's index, and the class means that readers ask for."""
     memory.lock.exclusive(memory._get_in_step)
     memory.class_means(memory.values[:1])
-
-
-def _parts(slots: Ints) -> list[Ints]:
-    """Slots in parts of which the keys take little memory."""
-    return [slots[start : start + REBUILT_AT_ONCE] for start in range(0, len(slots), REBUILT_AT_ONCE)]

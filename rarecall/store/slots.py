@@ -7,8 +7,11 @@ in the order of their entries. The first founds the slot; those of each later en
 
 from __future__ import annotations
 
-import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,7 @@ CANCELLED = 1e-6
 # Columns of a change: the example, its place from now on, and the place it had before.
 EXAMPLE, SLOT, LABEL, ENTRY, OLD_SLOT, OLD_LABEL, OLD_ENTRY = range(7)
 NOWHERE = -1  # the slot of an example that is out of memory; the label of one that is forgotten
+NO_CHANGES = np.empty((0, 7), np.int64)
 
 
 class Places:
@@ -31,31 +35,32 @@ class Places:
 
     def __init__(self, table: Ints | None = None) -> None:
         self._room = np.full((1, 3), NOWHERE, np.int64) if table is None else table
-        self._count = len(self._room)
-
-    @property
-    def table(self) -> Ints:
-        return self._room[: self._count]
+        self.table = self._room
 
     def __len__(self) -> int:
-        return self._count - 1
+        return len(self.table) - 1
+
+    def new(self, slots: Sequence[int], labels: Sequence[int], entry: int) -> Ints:
+        """Return the change, (m, 7), that gives new examples, numbered from the next number on, their places."""
+        changes = np.full((len(slots), 7), NOWHERE, np.int64)
+        changes[:, EXAMPLE] = range(len(self.table), len(self.table) + len(slots))
+        changes[:, SLOT], changes[:, LABEL], changes[:, ENTRY] = slots, labels, entry
+        return changes
 
     def changed(self, examples: Ints, places: Ints) -> Ints:
         """Return the change, (m, 7), that gives examples new places, (m, 3)."""
-        old = np.full_like(places, NOWHERE)
-        known = examples < self._count
-        old[known] = self._room[examples[known]]
-        return np.column_stack([examples, places, old])
+        return np.column_stack([examples, places, self.table[examples]])
 
     def set(self, changes: Ints) -> None:
-        """Give examples their new places."""
+        """Give examples their new places; of several changes of one example the last counts."""
         most = int(changes[:, EXAMPLE].max(initial=0)) + 1
         if most > len(self._room):
             room = np.full((max(most, 2 * len(self._room)), 3), NOWHERE, np.int64)
-            room[: self._count] = self.table
+            room[: len(self.table)] = self.table
             self._room = room
-        self._count = max(self._count, most)
-        self._room[changes[:, EXAMPLE]] = changes[:, SLOT : ENTRY + 1]
+        if most > len(self.table):
+            self.table = self._room[:most]
+        self.table[changes[:, EXAMPLE]] = changes[:, SLOT : ENTRY + 1]
 
     def members(self, slots: Ints) -> Ints:
         """Return the examples in these slots, ascending."""
@@ -73,69 +78,34 @@ class Rows:
     counts: Ints
     times: Ints
 
+    def empty(self, row: int) -> None:
+        """Let a slot hold nothing."""
+        self.keys[row] = self.counts[row] = 0
+        self.values[row] = self.sources[row] = self.times[row] = -1
 
-def fold(keys: Floats, started: npt.NDArray[np.bool_], which: Ints, entries: Ints, queries: Floats) -> None:
-    """Average queries into keys, in place.
+    def add(self, row: int, label: int, came: list[tuple[int, int, Floats]]) -> None:
+        """Put examples into a slot.
 
-    Args:
-        keys: (m, key_size); those of slots that are not started are founded by their first query.
-        started: (m,) bool.
-        which: (n,) the key that each query belongs to, ascending.
-        entries: (n,) of each query; ascending within a key. Those of one entry are averaged in together.
-        queries: (n, key_size), of length 1.
-    """
-    if not len(which):
-        return
-    first = np.r_[True, which[1:] != which[:-1]]
-    founds = first & ~started[which]
-    keys[which[founds]] = queries[founds]
-    which, entries, queries = which[~founds], entries[~founds], queries[~founds]
-    if not len(which):
-        return
-    begins = np.flatnonzero(np.r_[True, (which[1:] != which[:-1]) | (entries[1:] != entries[:-1])])  # of groups
-    sizes = np.diff(np.r_[begins, len(which)])
-    owner = which[begins]
-    new_owner = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
-    rank = np.arange(len(owner)) - np.repeat(new_owner, np.diff(np.r_[new_owner, len(owner)]))
-    by_rank = np.argsort(rank, kind="stable")
-    bounds = np.searchsorted(rank[by_rank], np.arange(int(rank.max()) + 2))
-    for start, end in itertools.pairwise(bounds):  # the first groups of all keys, then the second ...
-        groups = by_rank[start:end]
-        before = keys[owner[groups]]
-        sums = before.astype(np.float64)
-        for place in range(int(sizes[groups].max())):
-            there = sizes[groups] > place
-            sums[there] += queries[begins[groups[there]] + place]
-        # A running sum is in order, whatever the vector instructions of the machine.
-        lengths = np.sqrt(np.add.accumulate(sums * sums, axis=1)[:, -1:])
-        cancelled = lengths < CANCELLED
-        keys[owner[groups]] = np.where(cancelled, before, sums / np.where(cancelled, 1.0, lengths)).astype(np.float32)
+        Args:
+            row: the slot's.
+            label: of them all.
+            came: their entries, numbers and keys; none is of an earlier entry than those that the slot has.
+        """
+        came = sorted(came, key=itemgetter(0, 1))
+        self.values[row], self.times[row] = label, came[-1][0]
+        first = int(self.counts[row] == 0)
+        self.counts[row] += len(came)
+        if first:
+            _, self.sources[row], self.keys[row] = came[0]
+        for _, together in groupby(came[first:], itemgetter(0)):
+            self.keys[row] = confirmed(self.keys[row], [key for _, _, key in together])
 
 
-def rows_of(slots: Ints, examples: Ints, places: Places, queries: Floats, start: Rows | None = None) -> Rows:
-    """Return what slots hold after examples were put there.
-
-    Args:
-        slots: (m,) ascending.
-        examples: (n,) those in these slots; of a slot that was started, those to come.
-        queries: (n, key_size), their keys.
-        start: what the slots held before; None: nothing.
-    """
-    table = places.table[examples]
-    order = np.lexsort((examples, table[:, 2], table[:, 0]))
-    examples, table, queries = examples[order], table[order], queries[order]
-    which = np.searchsorted(slots, table[:, 0])
-    if start is None:
-        keys = np.zeros((len(slots), queries.shape[1]), np.float32)
-        values, sources, times = (np.full(len(slots), -1, np.int64) for _ in range(3))
-        counts = np.zeros(len(slots), np.int64)
-    else:
-        keys, values, sources, times = start.keys.copy(), start.values.copy(), start.sources.copy(), start.times.copy()
-        counts = start.counts.copy()
-    fold(keys, counts > 0, which, table[:, 2], queries)
-    values[which] = table[:, 1]
-    first = np.r_[True, which[1:] != which[:-1]][: len(which)] & (counts[which] == 0)
-    sources[which[first]] = examples[first]
-    counts += np.bincount(which, minlength=len(slots))
-    np.maximum.at(times, which, table[:, 2])
-    return Rows(slots, keys, values, sources, counts, times)
+def confirmed(key: Floats, queries: list[Floats]) -> Floats:
+    """Return a key, (key_size,), into which queries are averaged together."""
+    sums = key.astype(np.float64)
+    for query in queries:
+        sums += query
+    # A running sum is in order, whatever the vector instructions of the machine.
+    length = math.sqrt(np.add.accumulate(sums * sums)[-1])
+    return key if length < CANCELLED else (sums / length).astype(np.float32)
