@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rarecall.store.content import Label
+from rarecall.store.labels import Label
 
 if TYPE_CHECKING:
     from rarecall.kept import KeptClassifier
@@ -103,18 +103,18 @@ class Report:
 
 def report(kept: KeptClassifier) -> Report:
     """Ask a sample of what was taught again, each example without its own slot."""
-    inside, labels = kept._kept, kept._labels()
+    inside = kept._kept
+    labels = inside.labels
     with inside.lock:
         inside.check_open()
         table = inside.places.table.copy()
-        times = inside.journal.times()
         memory = inside.memory
         ids = np.flatnonzero(table[:, 0] >= 0)
         if memory is None or not len(ids):
             return Report([], [], [], inside.now)
         sample = np.random.default_rng(0).permutation(ids)[:ASKED]
         keys = torch.from_numpy(inside.journal.read_keys(sample, memory.key_size))
-        origin = inside.journal.entries_of(ids)
+        times = {number: at for number, at, _ in inside.journal.taught()}
         slots = torch.from_numpy(table[sample, 0])
         own = memory.sources[slots]
         confused, busiest = Counter[tuple[int, int]](), Counter[int]()
@@ -132,13 +132,13 @@ def report(kept: KeptClassifier) -> Report:
                 if answer != value:
                     confused[value, answer] += 1
     classes = []
-    taught = np.array([times[entry] for entry in origin.tolist()])
+    taught = np.array([times[number] for number in ids.tolist()])
     for value in np.unique(table[ids, 1]).tolist():
         of = table[ids, 1] == value
-        when = _when(taught[of].min()), _when(taught[of].max())
+        first, last = (datetime.fromtimestamp(at, UTC) for at in (taught[of].min(), taught[of].max()))
         slots_of = len(np.unique(table[ids[of], 0]))
         counts = int(asked[value]), int(right[value])
-        classes.append(ClassReport(labels[value], int(of.sum()), slots_of, *when, *counts))
+        classes.append(ClassReport(labels[value], int(of.sum()), slots_of, first, last, *counts))
     classes.sort(key=lambda each: -each.examples)
     return Report(
         classes,
@@ -146,7 +146,3 @@ def report(kept: KeptClassifier) -> Report:
         [(number, labels[table[number, 1]], count) for number, count in busiest.most_common(20) if number > 0],
         inside.now,
     )
-
-
-def _when(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

@@ -78,10 +78,16 @@ def test_two_folders_become_one(kept, tmp_path):
     with rarecall.open(tmp_path / "other", embed=encode) as other:
         other.teach(TEXTS[10:], LABELS[10:], who="ben")
         other.teach("hello", "greeting")
+        taught_there = [(each.example, each.when, each.who) for each in reversed(other.examples())]
     assert kept.merge(tmp_path / "other") == 31
     assert len(kept) == 41
     assert kept.ask("hello").label == "greeting"
+    there = [(each.example, each.when, each.who) for each in reversed(kept.examples())]
+    assert there[10:] == taught_there
+    assert kept.ask("hello").because[0].when == taught_there[-1][1]
+    assert kept.forget(before=taught_there[0][1]) == 10  # those that were taught here
     assert kept.forget(who="ben") == 30
+    assert kept.history()[-3].kind == "merge"
     with rarecall.open(tmp_path / "third") as third:
         third.teach(np.ones(5), "a")
     with pytest.raises(ValueError, match="another key_size"):

@@ -347,6 +347,41 @@ def test_what_was_corrected_is_answered_rightly(tickets):
 # ---- one writer, many readers ----
 
 
+def test_examples_that_are_embeddings_are_found_by_their_key(tmp_path):
+    with rarecall.open(tmp_path / "kept") as kept:
+        kept.teach(np.eye(4), ["a", "b", "c", "d"])
+        assert kept.relabel(np.eye(4)[0], "z") == 1
+        kept.correct(2 * np.eye(4)[1], "y")  # of the same direction
+        assert [answer.label for answer in kept.ask(np.eye(4))] == ["z", "y", "c", "d"]
+        assert kept.forget(example=np.eye(4)[2]) == 1
+        with pytest.raises(ValueError, match="expected one"):
+            kept.forget(example=np.eye(4))
+        assert kept.classes() == {"d": 1, "z": 1, "y": 1}
+
+
+def test_several_examples_that_are_relabelled_together_are_all_answered_rightly(tickets):
+    texts = [f"a{i} b{i} c{i}" for i in range(20)]
+    ids = tickets.teach(texts, ["card"] * 20)
+    tickets.teach([f"{text} d" for text in texts], ["other"] * 20)
+    assert tickets.relabel(None, "phone", id=ids) == 20
+    assert [answer.label for answer in tickets.ask(texts)] == ["phone"] * 20
+
+
+@pytest.mark.parametrize("capacity", ["grow", 12])
+def test_an_undo_finds_other_slots_for_those_that_are_taken(tmp_path, capacity):
+    """The slots that examples had may be of other labels by now, and may be free, and be needed by others of the same."""
+    with rarecall.open(tmp_path / "kept", capacity=capacity) as kept:
+        axes = np.eye(12)
+        ids = kept.teach(axes[:4], ["a", "b", "c", "d"])
+        kept.relabel(None, "z", id=ids)
+        relabelled = kept.entry
+        kept.teach(axes[4:6], ["p", "q"])  # in the lowest slots, which were those of a and b
+        kept.undo(relabelled)
+        assert [answer.label for answer in kept.ask(axes[:6])] == ["a", "b", "c", "d", "p", "q"]
+        table = kept._kept.places.table[1:]
+        assert len(np.unique(table[:, 0])) == 6
+
+
 def test_a_second_writer_is_told_who_the_first_is(tickets):
     with pytest.raises(FolderInUse, match=r"taught by process \d+ .*readonly=True"):
         rarecall.open(tickets.folder, embed=encode)

@@ -12,7 +12,7 @@ PACKAGE = Path(rarecall.__file__).parent
 ROOT = Path(__file__).parent.parent
 OUTER = ("models", "demo", "cli", "integrations", "serve")
 # The product: a classifier in a folder. It imports pyarrow, tqdm, matplotlib and the embedders when they are asked for.
-PRODUCT = ("kept.py", "report.py", "store", "sklearn.py")
+PRODUCT = ("kept", "report.py", "store", "sklearn.py")
 
 
 def imports(file: Path) -> set[str]:

@@ -19,7 +19,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import rarecall
-from rarecall.kept import UNDOABLE, Answer, Evidence, Line, Taught
+from rarecall.kept import Answer, Evidence, Line, Taught
+from rarecall.kept.changes import UNDOABLE
 from rarecall.serve.fields import LIMITS, LISTED, Fields, Query
 from rarecall.serve.memories import Served
 from rarecall.serve.metrics import Metrics

@@ -1,4 +1,4 @@
-"""How examples and labels are kept: as bytes with a kind, and as JSON."""
+"""How examples are kept: as bytes with a kind."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
 from rarecall.store.folder import canonical
 
-Label: TypeAlias = str | int | float | bool
 KEEP = ("content", "reference")
 
 
@@ -65,14 +64,3 @@ def decode(kind: str, content: bytes) -> Any:
     if kind == "sha256":
         return f"sha256:{content.hex()}"
     return content if kind == "bytes" else None
-
-
-def label_name(label: Any) -> str:
-    """Return a label as JSON."""
-    label = label.item() if isinstance(label, np.generic | torch.Tensor) else label
-    if not isinstance(label, str | int | float | bool):
-        raise TypeError(f"Got a label of type {type(label).__name__}; expected text or a number.")
-    try:
-        return canonical(label)
-    except ValueError:
-        raise ValueError(f"Got the label {label}; expected text or a finite number.") from None

@@ -6,7 +6,8 @@ import base64
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,6 +142,20 @@ def _of_parquet(path: Path, columns: Columns, size: int) -> tuple[Iterator[Batch
             yield _of_columns(table, columns)
 
     return read(), file.metadata.num_rows
+
+
+@contextmanager
+def progress_bar(total: int | None, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Yield what advances a bar; it is shown where there is a terminal and tqdm."""
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        shown = False
+    if not shown:
+        yield lambda count: None
+        return
+    with tqdm(total=total, unit=" examples", disable=None) as bar:
+        yield bar.update
 
 
 # ---- out ----

@@ -3,7 +3,8 @@
 - An entry says when, what, by whom and why, and which examples went to which slots. Its digest covers it and the entry
   before it, so that none can be changed, lost or moved unnoticed.
 - An example has its key and its content. Both are overwritten in place when it is forgotten, with zeros of the same
-  length: SQLite then moves nothing, and leaves no copy behind.
+  length: SQLite then moves nothing, and leaves no copy behind. Its `time` and `who` are those of its entry, and not
+  written again; only of one that came from another folder they say when and by whom it was taught there.
 - `head`, among the settings, says how many entries, examples and labels there must be.
 
 One connection writes, in WAL mode with `synchronous=FULL`: a commit is on the disk when it returns. SQLite before
@@ -37,8 +38,8 @@ SCHEMA = {
     "labels": "CREATE TABLE labels (id INTEGER PRIMARY KEY, name TEXT, digest BLOB)",
     "entries": "CREATE TABLE entries (id INTEGER PRIMARY KEY, time REAL, kind TEXT, who TEXT, reason TEXT, "
     "detail TEXT, changes BLOB, digest BLOB)",
-    "examples": "CREATE TABLE examples (id INTEGER PRIMARY KEY, entry INTEGER, kind TEXT, content BLOB, key BLOB, "
-    "digest BLOB)",
+    "examples": "CREATE TABLE examples (id INTEGER PRIMARY KEY, entry INTEGER, time REAL, who TEXT, kind TEXT, "
+    "content BLOB, key BLOB, digest BLOB)",
 }
 DIGEST = 16  # bytes
 FORGOTTEN = b"forgotten".ljust(DIGEST)  # in place of the digest of an example that was overwritten
@@ -72,10 +73,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Example:
-    """An example as it is kept: `kind` says how its content is to be read."""
+    """An example as it is kept: when and by whom it was taught, and how its content is to be read (`kind`)."""
 
     id: int
-    entry: int
+    time: float
+    who: str | None
     kind: str
     content: bytes = field(repr=False)
     key: Floats = field(repr=False)
@@ -144,7 +146,7 @@ class Journal:
         who: str | None = None,
         reason: str | None = None,
         detail: dict[str, Any] | None = None,
-        examples: Sequence[tuple[str, bytes, Any]] = (),
+        examples: Sequence[tuple[float | None, str | None, str, bytes, bytes]] = (),
         labels: Sequence[str] = (),
         settings: dict[str, Any] | None = None,
         forgotten: Sequence[int] = (),
@@ -152,7 +154,7 @@ class Journal:
         """Write an entry and what belongs to it, in one commit; return its number.
 
         Args:
-            examples: new ones: kind, content and key (float32 bytes).
+            examples: new ones: time and who, where these are not the entry's; kind, content and key (float32 bytes).
             labels: new ones, as JSON.
             settings: to be set.
             forgotten: numbers of examples to overwrite.
@@ -165,7 +167,7 @@ class Journal:
             first, entry = self.examples + 1, self.entries + 1
             rows = ((number, entry, *given) for number, given in enumerate(examples, first))
             self._db.executemany(
-                "INSERT INTO examples VALUES (?, ?, ?, ?, ?, ?)", ((*row, _digest(*row)) for row in rows)
+                "INSERT INTO examples VALUES (?, ?, ?, ?, ?, ?, ?, ?)", ((*row, _digest(*row)) for row in rows)
             )
             self.examples += len(examples)
             if forgotten:
@@ -265,6 +267,11 @@ class Journal:
         self._check(number == last + 1, f"entry {number}")
         self._check(last != self.entries or before == self.digest, "the last entry")
 
+    def entry(self, number: int) -> Entry:
+        """Return one entry."""
+        [entry] = self.read(number, number)
+        return entry
+
     def undos(self) -> list[tuple[int, int]]:
         """Return the entries that undo another, and which, in their order."""
         rows = self._rows("SELECT id, json_extract(detail, '$.entry') FROM entries WHERE kind = 'undo' ORDER BY id")
@@ -272,51 +279,45 @@ class Journal:
 
     def read_examples(self, numbers: Ints | Sequence[int]) -> dict[int, Example]:
         """Return examples by their numbers, without those that are forgotten."""
-        wanted = _json(np.asarray(numbers, np.int64))
-        query = "SELECT * FROM examples WHERE id IN (SELECT value FROM json_each(?))"
-        found, seen = {}, 0
-        for row in self._stream(query, wanted):
-            seen += 1
-            if row[-1] == FORGOTTEN:
-                continue
-            self._check(row[-1] == _digest(*row[:-1]), f"example {row[0]}")
-            id, entry, kind, content, key, _ = row
-            found[id] = Example(id, entry, kind, content, np.frombuffer(key, np.float32))
-        self._check(seen == len(set(np.asarray(numbers).tolist())), "the list of examples")
+        wanted = np.asarray(numbers, np.int64)
+        rows = self._rows("SELECT * FROM examples WHERE id IN (SELECT value FROM json_each(?))", _json(wanted))
+        self._check(len(rows) == len(set(wanted.tolist())), "the list of examples")
+        rows = [row for row in rows if row[-1] != FORGOTTEN]
+        entries = {number: self.entry(number) for number in {row[1] for row in rows}}
+        found = {}
+        for *row, digest in rows:
+            id, entry, time, who, kind, content, key = row
+            self._check(digest == _digest(*row), f"example {id}")
+            time, who = (entries[entry].time, entries[entry].who) if time is None else (time, who)
+            found[id] = Example(id, time, who, kind, content, np.frombuffer(key, np.float32))
         return found
 
     def read_keys(self, numbers: Ints, key_size: int) -> Floats:
         """Return the keys of examples, (n, key_size), in the order of their numbers."""
         place = {number: row for row, number in enumerate(numbers.tolist())}
         keys, size = np.empty((len(numbers), key_size), np.float32), 4 * key_size
-        for row in self._stream("SELECT * FROM examples WHERE id IN (SELECT value FROM json_each(?))", _json(numbers)):
-            self._check(row[-1] == _digest(*row[:-1]) and len(row[4]) == size, f"example {row[0]}")
-            keys[place.pop(row[0])] = np.frombuffer(row[4], np.float32)
+        query = "SELECT * FROM examples WHERE id IN (SELECT value FROM json_each(?))"
+        for *row, digest in self._stream(query, _json(numbers)):
+            self._check(digest == _digest(*row) and len(row[-1]) == size, f"example {row[0]}")
+            keys[place.pop(row[0])] = np.frombuffer(row[-1], np.float32)
         self._check(not place, f"example {min(place, default=0)}")
         return keys
 
-    def find_content(self, kind: str, content: bytes) -> Ints:
-        """Return the numbers of the examples with this content."""
-        query = "SELECT id FROM examples WHERE kind = ? AND content = ? AND digest != ?"
-        return np.array([row[0] for row in self._rows(query, kind, content, FORGOTTEN)], np.int64)
+    def find(self, kind: str, content: bytes, key: bytes | None = None) -> Ints:
+        """Return the numbers of the examples with this content and, where it is given, this key."""
+        query = "SELECT id FROM examples WHERE kind = ?1 AND content = ?2 AND digest != ?3 AND (?4 IS NULL OR key = ?4)"
+        return np.array([row[0] for row in self._rows(query, kind, content, FORGOTTEN, key)], np.int64)
 
-    def find_taught(self, who: str | None, after: float | None, before: float | None) -> Ints:
-        """Return the numbers of the examples by who taught them, and when."""
-        query = (
-            "SELECT examples.id FROM examples JOIN entries ON examples.entry = entries.id "
-            "WHERE (?1 IS NULL OR who = ?1) AND (?2 IS NULL OR time >= ?2) AND (?3 IS NULL OR time < ?3)"
+    def taught(self) -> list[tuple[int, float, str | None]]:
+        """Return the numbers of all examples, when and by whom they were taught."""
+        return self._rows(
+            "SELECT x.id, coalesce(x.time, e.time), CASE WHEN x.time IS NULL THEN e.who ELSE x.who END "
+            "FROM examples x JOIN entries e ON x.entry = e.id"
         )
-        return np.array([row[0] for row in self._rows(query, who, after, before)], np.int64)
 
     def times(self) -> dict[int, float]:
         """Return when each entry was written."""
         return dict(self._rows("SELECT id, time FROM entries"))
-
-    def entries_of(self, examples: Ints) -> Ints:
-        """Return the entries that examples came with."""
-        query = "SELECT id, entry FROM examples WHERE id IN (SELECT value FROM json_each(?))"
-        found = dict(self._rows(query, _json(examples)))
-        return np.array([found[number] for number in examples.tolist()], np.int64)
 
     def integrity(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
@@ -325,12 +326,13 @@ class Journal:
     def unreadable(self) -> tuple[Ints, Ints]:
         """Read all examples; return the numbers of those that are not what was written, and of those forgotten."""
         there, wrong, forgotten = set[int](), list[int](), list[int]()
-        for row in self._stream("SELECT * FROM examples"):
-            there.add(row[0])
-            if row[-1] == FORGOTTEN:
-                (wrong if any(row[3]) or any(row[4]) else forgotten).append(row[0])
-            elif row[-1] != _digest(*row[:-1]):
-                wrong.append(row[0])
+        for *row, digest in self._stream("SELECT * FROM examples"):
+            number, *_, content, key = row
+            there.add(number)
+            if digest == FORGOTTEN:
+                (wrong if any(content) or any(key) else forgotten).append(number)
+            elif digest != _digest(*row):
+                wrong.append(number)
         wrong += set(range(1, self.examples + 1)) - there
         return np.array(sorted(wrong), np.int64), np.array(forgotten, np.int64)
 

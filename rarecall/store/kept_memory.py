@@ -23,6 +23,7 @@ from rarecall.storage import sync
 from rarecall.store import snapshot
 from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
 from rarecall.store.journal import Journal
+from rarecall.store.labels import Labels
 from rarecall.store.slots import NO_CHANGES, NOWHERE, SLOT, Floats, Ints, Places, Rows
 
 log = logging.getLogger("rarecall")
@@ -52,7 +53,7 @@ class KeptMemory:
         self.lock = threading.RLock()  # held while anything changes
         self.memory: Memory | None = None
         self.places, self.settings = Places(), dict[str, Any]()
-        self.labels: list[str] = []  # as JSON; a value of the memory is a place in it
+        self.labels = Labels()
         self._used = 0  # no slot from this one on was ever filled
         self._opened = False
         self._closed, self._compaction = threading.Event(), list[threading.Thread]()
@@ -121,26 +122,29 @@ class KeptMemory:
                 memory.lock.exclusive(memory._get_in_step)  # before others ask it
         self.memory = memory
 
-    def choose(self, count: int, confirmed: Sequence[int] = ()) -> tuple[list[int], Ints]:
+    def choose(self, count: int, spared: Sequence[int] = ()) -> tuple[list[int], Ints]:
         """Return slots to write, and the changes that take out of memory what they hold.
 
         Empty slots come first, the lowest before the others. Where the capacity is fixed and all are filled, those that
-        were touched least recently are taken; not those that are confirmed in the same entry.
+        were touched least recently are taken. None is among those that are spared, because the same entry needs them.
         """
-        used, filled, fixed = self._used, 0 if self.memory is None else len(self.memory), self.settings["capacity"]
-        chosen = np.flatnonzero(self.array("counts")[:used] == 0)[:count].tolist() if count and filled < used else []
+        used, fixed = self._used, self.settings["capacity"]
+        chosen: list[int] = []
+        if count and self.memory is not None and len(self.memory) < used:
+            empty = np.flatnonzero(self.array("counts")[:used] == 0)
+            chosen = empty[~np.isin(empty, spared)][:count].tolist()
         fresh = count - len(chosen) if fixed == "grow" else min(count - len(chosen), max(int(fixed) - used, 0))
-        chosen += range(used, used + fresh)
+        chosen = [*chosen, *range(used, used + fresh)]
         left = count - len(chosen)
         if not left:
             return chosen, NO_CHANGES
         times = self.array("times")[:used].copy()
-        times[list(confirmed)] = -1
+        times[list(spared)] = -1
         there = np.flatnonzero(times >= 0)
         if len(there) < left:
             raise ValueError(
-                f"Got {count} examples that need a slot of their own, beside {len(set(confirmed))} slots that others "
-                f"confirm; the folder has {fixed}. Teach smaller batches, or open it with a greater capacity."
+                f"Got {count} examples that need a slot of their own, beside {len(set(spared))} slots that others "
+                f"need; the folder has {fixed}. Teach smaller batches, or open it with a greater capacity."
             )
         oldest = np.sort(there[np.argsort(times[there], kind="stable")[:left]])
         out = self.places.members(oldest)
@@ -241,7 +245,7 @@ class KeptMemory:
         """Write an entry to the journal, then take it into memory. `details` are those of `Journal.append`."""
         entry = self.journal.append(kind, changes, **details)
         self._head.write(entry)
-        self.labels += details.get("labels", ())
+        self.labels.add(details.get("labels", ()))
         self.settings |= details.get("settings") or {}
         self._apply(changes, entry, known)
         self._unsaved += max(len(changes), 1)
@@ -398,7 +402,7 @@ class KeptMemory:
 
     def _replay(self, start: int) -> bool:
         """Take all entries after `start` into memory; return whether any of them has forgotten something."""
-        self.labels += self.journal.label_names(len(self.labels))
+        self.labels.add(self.journal.label_names(len(self.labels)))
         entries = list(self.journal.read(start + 1))
         if not entries:
             return False

@@ -58,7 +58,7 @@ def state(kept):
             digest.update(getattr(slots, name).numpy().tobytes())
         digest.update(b"%d" % int(kept.memory.now))
     digest.update(kept._kept.places.table.tobytes())
-    digest.update(repr(kept._kept.labels).encode())
+    digest.update(repr(kept._kept.labels.names).encode())
     return digest.hexdigest()
 
 
@@ -67,5 +67,5 @@ def everything(kept):
     lines = [(line.id, line.kind, line.who, line.reason, line.count, line.detail) for line in kept.history()]
     there = np.flatnonzero(kept._kept.places.table[:, 1] >= 0)
     examples = kept._kept.journal.read_examples(there)
-    contents = [(each.id, each.entry, each.kind, each.content, each.key.tobytes()) for each in examples.values()]
+    contents = [(each.id, each.who, each.kind, each.content, each.key.tobytes()) for each in examples.values()]
     return state(kept), hashlib.sha256(repr([lines, sorted(contents)]).encode()).hexdigest()
