@@ -369,7 +369,7 @@ def test_several_examples_that_are_relabelled_together_are_all_answered_rightly(
 
 @pytest.mark.parametrize("capacity", ["grow", 12])
 def test_an_undo_finds_other_slots_for_those_that_are_taken(tmp_path, capacity):
-    """The slots that examples had may be of other labels by now, and may be free, and be needed by others of the same."""
+    """Their old slots may be of other labels by now; a free one may be the old slot of another of them."""
     with rarecall.open(tmp_path / "kept", capacity=capacity) as kept:
         axes = np.eye(12)
         ids = kept.teach(axes[:4], ["a", "b", "c", "d"])
