@@ -162,7 +162,9 @@ def _synthetic_run(result: dict[str, Any]) -> str:
     training = result.get("training")
     if training is None:
         return _origin(result)
-    return f"{training['steps']} steps of {training['batch']} sequences, seed {training['seed']}; {_origin(result)}"
+    hidden = f", up to {training['hide']:.0%} of As and Bs hidden" if training.get("hide") else ""
+    steps = f"{training['steps']} steps of {training['batch']} sequences{hidden}"
+    return f"{steps}, seed {training['seed']}; {_origin(result)}"
 
 
 def _translation(folder: str | os.PathLike[str]) -> list[str]:

@@ -5,6 +5,7 @@ Print the paper's table next to our results, from results/*.json.
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -24,10 +25,14 @@ def table(folder: str | os.PathLike[str]) -> str:
     """Format all results in a folder as Markdown."""
     found = results.read_all(folder, "synthetic")
     lines: list[str] = []
-    for preset in ("paper", "small"):
-        of_preset = {result["model"]: result for result in found if result["preset"] == preset}
+    for preset, anew in itertools.product(("paper", "small"), (False, True)):
+        # Hamming is not trained: it reads the fixed examples.
+        of_preset = {r["model"]: r for r in found if r["preset"] == preset and _is_anew(r) == anew}
+        if not of_preset:
+            continue
         title = "The paper's task" if preset == "paper" else "The small task"
-        lines += [f"## {title}", "", "Fully correct test sequences, per cent.", ""]
+        setting = "surroundings drawn anew in each epoch" if anew else "the same examples in each epoch"
+        lines += [f"## {title}, {setting}", "", "Fully correct test sequences, per cent.", ""]
         columns = ("", "the paper", "ours") if preset == "paper" else ("", "ours")
         lines += _row(*columns) + _row(*["---"] * len(columns))
         for model, (name, published) in PAPER.items():
@@ -42,6 +47,10 @@ def table(folder: str | os.PathLike[str]) -> str:
             f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}{_trained(result)}"
         )
     return "\n".join(lines)
+
+
+def _is_anew(result: dict[str, Any]) -> bool:
+    return bool(result.get("training", {}).get("anew", False))
 
 
 def lines_of(result: dict[str, Any]) -> str:
@@ -89,6 +98,8 @@ def _trained(result: dict[str, Any]) -> str:
     if "steps" not in training:
         return ""
     surroundings = "drawn anew for each epoch" if training["anew"] else "fixed"
+    if training.get("hide"):
+        surroundings += f" and up to {training['hide']:.0%} of them hidden"
     return (
         f"; trained with seed {training['seed']} for {training['steps']} steps of {training['batch']} sequences at "
         f"commit {training['commit'][:12]}, As and Bs {surroundings}"

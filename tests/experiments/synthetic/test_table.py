@@ -48,8 +48,19 @@ def test_the_table_has_the_papers_figures_and_ours(folder: Path) -> None:
     lines = table(folder).splitlines()
     assert "| Extended Neural GPU with memory | 71.3 | 72.5 ± 0.9 |" in lines
     assert "| Hamming nearest neighbour | 0.1 | not measured |" in lines
+    assert "## The paper's task, surroundings drawn anew in each epoch" in lines
     assert "| slots | 100 | 500000 |" in lines
     assert any("0123456789ab" in line and "drawn anew" in line for line in lines)
+
+
+def test_the_two_settings_have_a_table_each(folder: Path) -> None:
+    fixed = RESULT | {"training": RESULT["training"] | {"anew": False, "hide": 1.0}}
+    fixed["figures"] = RESULT["figures"] | {"test": SHARE | {"mean": 60.0}}
+    results.write(folder / "synthetic-b.json", fixed, ORIGIN)
+    told = table(folder)
+    assert "| Extended Neural GPU with memory | 71.3 | 72.5 ± 0.9 |" in told.splitlines()
+    assert "| Extended Neural GPU with memory | 71.3 | 60.0 ± 0.9 |" in told.splitlines()
+    assert "As and Bs fixed and up to 100% of them hidden" in told
 
 
 def test_plots_are_drawn(folder: Path, tmp_path: Path) -> None:
