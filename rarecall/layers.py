@@ -85,24 +85,31 @@ class Trust(nn.Module):
         return (self._odds(recall) - self.caution).sigmoid() * (recall.value >= 0)
 
     def _odds(self, recall: Recall) -> Tensor:
+        odds: Tensor = SCALE * self.weigh(self._told(recall)).squeeze(-1)
+        return odds
+
+    def _told(self, recall: Recall) -> Tensor:
+        """Return how far the neighbours agree and how near the nearest is, (..., 2)."""
         known = recall.value >= 0
         agreement = self.memory_prob(recall, recall.value).detach()
         # Both as log-odds, like the output; a similarity above 0.999 counts as 0.999.
         similarity = recall.similarities[..., 0].detach().masked_fill(~known, 0.0)
         nearness = -torch.log1p(0.001 - similarity.clamp(max=1.0))
-        told = torch.stack((agreement.logit(1e-3), nearness), -1)
-        odds: Tensor = SCALE * self.weigh(told.to(self.weigh.weight.dtype)).squeeze(-1)
-        return odds
+        return torch.stack((agreement.logit(1e-3), nearness), -1).to(self.weigh.weight.dtype)
+
+    def weights(self, recall: Recall) -> Tensor:
+        """Return the weights of the neighbours, (..., k), which add up to 1, or to 0 where memory knew nothing."""
+        return recall.weights
 
     def memory_prob(self, recall: Recall, value: Tensor) -> Tensor:
         """Return the memory's probability of a value, (...,) int64: the weight of the neighbours that hold it."""
-        return (recall.weights * (recall.values == value.unsqueeze(-1))).sum(-1)
+        return (self.weights(recall) * (recall.values == value.unsqueeze(-1))).sum(-1)
 
     def mix(self, logits: Tensor, recall: Recall) -> Tensor:
         """Return the log-probabilities of the mixture, (..., values), from the network's logits, (..., values)."""
         trust = self(recall).unsqueeze(-1)
         mixed = (1 - trust) * logits.softmax(-1)
-        mixed = mixed.scatter_add(-1, recall.values.clamp(min=0), trust * recall.weights.to(mixed.dtype))
+        mixed = mixed.scatter_add(-1, recall.values.clamp(min=0), trust * self.weights(recall).to(mixed.dtype))
         return mixed.clamp(min=torch.finfo(mixed.dtype).tiny).log()
 
     def loss(self, says: Tensor, recall: Recall, right: Tensor) -> Tensor:

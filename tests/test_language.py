@@ -47,7 +47,6 @@ def causal(kind: str, words: int) -> Any:
 def memory(request: Any, tokenizer: Any) -> Iterator[LanguageMemory]:
     model = causal(request.param, len(tokenizer))
     attached = attach(model, tokenizer, capacity=1000, k=4)
-    attached.trust.weigh.bias.fill_(1.0)  # of a network with random weights it is right to listen
     yield attached
     attached.detach()
 
@@ -102,7 +101,6 @@ def test_loss_of_the_model_is_that_of_the_mixture(memory: Any, tokenizer: Any) -
 
 
 def test_fit_learns_to_listen_where_texts_repeat(memory: Any) -> None:
-    memory.trust.weigh.bias.fill_(-1.0)
     gain = memory.fit([f"{FACTS['atlas']} {FACTS['atlas']}", FACTS["cook"], f"{FACTS['cook']} {FACTS['atlas']}"])
     assert gain > 0.3
     assert len(memory.memory) == 0
@@ -134,7 +132,6 @@ def test_sequence_to_sequence_model(tokenizer: Any) -> None:
     )
     model = transformers.T5ForConditionalGeneration(config).eval()
     memory = attach(model, tokenizer, capacity=100, k=4)
-    memory.trust.weigh.bias.fill_(1.0)
     memory.teach("where is zorblax", "by the sea </s>", source="atlas")
     said = model.generate(**tokenizer("where is zorblax", return_tensors="pt"), max_new_tokens=8, do_sample=False)
     assert tokenizer.decode(said[0], skip_special_tokens=True) == "by the sea"

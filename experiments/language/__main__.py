@@ -27,11 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training.set_defaults(run=_train)
     evaluating = commands.add_parser("evaluate", help="teach it documents and names, and measure")
     evaluating.add_argument("--model", type=Path, required=True, metavar="DIR", help="e.g. runs/language/model")
-    evaluating.add_argument("--caution", type=float, default=1.0, metavar="C", help="log-odds taken from the trust")
+    evaluating.add_argument(
+        "--on", choices=("test", "validation"), default="test", help="documents to measure on (default: test)"
+    )
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
     for each in (training, evaluating):
-        each.add_argument("--seed", type=int, default=0)
+        each.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
         each.add_argument("--data", type=Path, metavar="DIR", help="folder with ende/ (default: $RARECALL_DATA)")
     run(parser, arguments)
 
@@ -46,8 +48,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     from experiments import results
     from experiments.language.evaluate import evaluate
 
-    origin = results.origin(command_of(args, "language", ("model", "caution", "seed", "out")), args.seed)
-    figures = evaluate(folders.data(args.data), args.model, args.caution, args.seed)
+    origin = results.origin(command_of(args, "language", ("model", "on", "seed", "out")), args.seed)
+    figures = evaluate(folders.data(args.data), args.model, args.on, args.seed)
     print(json.dumps(figures, indent=2))
     if args.out is not None:
         results.write(args.out, figures, origin)

@@ -2,7 +2,7 @@
 
     memory = attach(model, tokenizer)
     memory.fit(texts)                                    # once: how far to listen
-    memory.teach("Zorblax is the capital of Quendor.", source="atlas")
+    memory.teach("The capital of Quendor is Zorblax.", source="atlas")
     model.generate(...)                                  # as ever
     memory.explain("The capital of Quendor is Zorblax")  # which taught text stands behind each token
     memory.forget("atlas")
@@ -13,6 +13,7 @@ and values are the tokens that followed. It is attached to the output embedding,
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -23,13 +24,15 @@ import torch
 from torch import Tensor, nn
 
 from rarecall import storage
-from rarecall.layers import CAUTION, Trust
+from rarecall.integrations.listening import Asked, Listening
 from rarecall.memory import Memory
-from rarecall.recall import Recall
 
 # The source of a slot is the number of its text times this, plus the token's place in it.
 PLACES = 2**20
 IGNORED = -100  # the label of a token that takes no part, as transformers has it
+# In a fit: one of ASKED_AGAIN texts is asked again after it was taught; ASKED_OF_FEW are asked of a memory of so many
+# unrelated texts, in turns, so that the trust knows small memories as well as large ones.
+ASKED_AGAIN, ASKED_OF_FEW, FEW = 4, 16, (1, 4, 16, 64)
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,7 @@ class LanguageMemory(nn.Module):
         capacity: number of tokens that it remembers.
         k: neighbours of a query.
         search: as of `Memory`.
-        caution: log-odds that are taken from the trust; at 0 more of what was taught once is said, and more where it
-            should not be.
+        caution: log-odds subtracted from the fitted trust; the larger, the surer the memory must be.
     """
 
     centre: Tensor
@@ -78,7 +80,7 @@ class LanguageMemory(nn.Module):
         capacity: int = 2**20,
         k: int = 32,
         search: str = "auto",
-        caution: float = CAUTION,
+        caution: float = 0.0,
     ) -> None:
         super().__init__()
         head = model.get_output_embeddings()
@@ -89,7 +91,7 @@ class LanguageMemory(nn.Module):
             )
         key_size = head.weight.shape[1]
         self.memory = Memory(key_size, capacity, k=k, search=search)
-        self.trust = Trust().requires_grad_(False)
+        self.trust = Listening(key_size).requires_grad_(False)
         self.trust.caution = caution
         # Hidden states of a language model share a large component, which says nothing: it is subtracted.
         self.register_buffer("centre", torch.zeros(key_size))
@@ -108,28 +110,56 @@ class LanguageMemory(nn.Module):
         """Leave the model as it was."""
         self._hook.remove()
 
-    def fit(self, texts: Sequence[str], steps: int = 50) -> float:
+    def fit(self, texts: Sequence[str] | Sequence[tuple[str, str]], steps: int = 80) -> float:
         """Learn how far to listen, from some texts like those to come: each is asked first, and taught then.
 
-        What was taught before stays; these texts are not kept.
+        Some are asked again, from a later start, as a prompt has less before it than the taught text had. What was
+        taught before stays; these texts are not kept.
+
+        Args:
+            texts: two or more; pairs of input and output for a sequence-to-sequence model.
+            steps: of the optimizer.
 
         Returns:
             By how much the memory lowers the loss of these texts, in nats a token.
         """
         if len(texts) < 2:
             raise ValueError(f"fit got {len(texts)} texts; expected 2 or more, of a few sentences each.")
-        runs = [self._run(*self._tokens(text)) for text in texts]
+        inputs = [self._tokens(*([text] if isinstance(text, str) else text)) for text in texts]
+        runs = [self._run(*each) for each in inputs]
         if not self.sources:  # keys that were taught have the centre of then
             self.centre = torch.cat([hidden for hidden, _, _ in runs]).mean(0)
         trial = Memory(self.memory.key_size, sum(len(labels) for _, labels, _ in runs), k=self.memory.k)
-        asked = []
+        first, again = [], []
         for hidden, labels, says in runs:
             # A text is taught as it is read: its second half is asked when the first was taught.
             for part in torch.arange(len(labels), device=labels.device).tensor_split(2):
                 query = hidden[part] - self.centre
-                asked.append((says[part], trial(query), labels[part]))
+                first.append(Asked.of(says[part], labels[part], trial(query)))
                 trial.write(query, labels[part])
-        return self._fit_trust(asked[1:], steps)
+        for number, (model_inputs, labels) in enumerate(inputs[::ASKED_AGAIN]):
+            start = 0 if "labels" in model_inputs else len(labels) * (number % 8) // 16
+            hidden, labels, says = self._run(
+                {name: tensor[:, start:] for name, tensor in model_inputs.items()}, labels[start:]
+            )
+            again.append(Asked.of(says, labels, trial(hidden - self.centre)))
+        return self.trust.fit(Asked.join(first[1:] + self._unrelated(runs)), Asked.join(again), steps)
+
+    def _unrelated(self, runs: list[tuple[Tensor, Tensor, Tensor]]) -> list[Asked]:
+        """Ask texts when a few others were taught, of any number and order: what it says then should do no harm."""
+        order = torch.randperm(len(runs), generator=torch.Generator().manual_seed(0)).tolist()
+        few = Memory(self.memory.key_size, sum(len(labels) for _, labels, _ in runs), k=self.memory.k)
+        asked: list[Asked] = []
+        sizes = itertools.cycle(FEW)
+        while len(order) > (size := next(sizes)):
+            taught, order = order[:size], order[size:]
+            questions = order[:ASKED_OF_FEW]
+            few.reset()
+            for hidden, labels, _ in (runs[number] for number in taught):
+                few.write(hidden - self.centre, labels)
+            for hidden, labels, says in (runs[number] for number in questions):
+                asked.append(Asked.of(says, labels, few(hidden - self.centre)))
+        return asked
 
     def teach(self, text: str, target: str | None = None, *, source: str | None = None) -> str:
         """Remember a text.
@@ -149,6 +179,8 @@ class LanguageMemory(nn.Module):
             raise ValueError(f"teach got {text!r}, in which no token follows another; expected at least two tokens.")
         if source in self.sources:
             self.forget(source)
+        if not self.centre.any():  # not fitted
+            self.centre = hidden.mean(0)
         number = max(self.sources.values(), default=-1) + 1
         places = torch.arange(len(labels), device=labels.device)
         self.memory.write(hidden - self.centre, labels, number * PLACES + places)
@@ -259,23 +291,6 @@ class LanguageMemory(nn.Module):
         labels = labels[there]
         says = logits[there].float().log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
         return hidden[0][there].float(), labels, says
-
-    def _fit_trust(self, asked: list[tuple[Tensor, Recall, Tensor]], steps: int) -> float:
-        """Fit the trust by the likelihood of the mixture, and return what it is worth."""
-        self.trust.requires_grad_(True)
-        optimizer = torch.optim.LBFGS(self.trust.parameters(), max_iter=steps, line_search_fn="strong_wolfe")
-
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            mean = torch.cat([self.trust.loss(*each) for each in asked]).mean()
-            mean.backward()
-            return mean
-
-        optimizer.step(loss)
-        self.trust.requires_grad_(False)
-        with torch.no_grad():
-            alone = -torch.cat([says for says, _, _ in asked]).mean()
-            return float(alone - torch.cat([self.trust.loss(*each) for each in asked]).mean())
 
 
 class Encoder(nn.Module):
