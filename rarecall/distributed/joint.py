@@ -102,8 +102,9 @@ class JointMemory(Memory):
 
     key_size, k, margin = _of_part("key_size"), _of_part("k"), _of_part("margin")
     inverse_temperature, age_noise = _of_part("inverse_temperature"), _of_part("age_noise")
+    averaging, eviction = _of_part("averaging"), _of_part("eviction")
     lock, search, _state = _of_part("lock"), _of_part("search"), _of_part("_state")
-    now = _of_part("now")
+    now = property(lambda self: self._joint.now)
     keys, values, sources = _of_all("keys"), _of_all("values"), _of_all("sources")
     counts, times, ages = _of_all("counts"), _of_all("times"), _of_all("ages")
     capacity = property(lambda self: self._joint.capacity)
@@ -259,6 +260,7 @@ class JointMemory(Memory):
 
     def _view(self, name: str) -> Any:
         """A field of the slots of all ranks: a DTensor of which this rank has its own, or a tensor that all have."""
+        self._joint.team.refuse_if_lost()
         joint, mine = self._joint, getattr(self._part, name)
         if not joint.sharded:
             return mine
@@ -296,6 +298,7 @@ class JointMemory(Memory):
         return Elsewhere, (self._joint.team.rank,)
 
     def _apply(self, fn: Any, recurse: bool = True) -> JointMemory:
+        self._joint.team.refuse_if_lost()
         device = fn(torch.empty((), dtype=torch.int64, device=self.now.device)).device
         if device.type != self.now.device.type:
             raise ValueError(
@@ -320,6 +323,7 @@ class JointMemory(Memory):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        self._joint.team.refuse_if_lost()
         given = {name: state_dict[prefix + name] for name in NAMES if prefix + name in state_dict}
         missing_keys += [prefix + name for name in NAMES if strict and name not in given]
         if self._joint.count:

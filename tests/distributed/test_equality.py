@@ -162,6 +162,7 @@ memories = st.fixed_dictionaries(
         "capacity": st.integers(1, 40),
         "k": st.integers(1, 12),
         "age_noise": st.sampled_from([0.0, 2.5, 8.0]),
+        "averaging": st.sampled_from(["half", "count"]),
     }
 )
 lives = given(

@@ -33,6 +33,21 @@ def test_each_rank_searches_its_slots_in_its_way(search) -> None:
     assert min(made(3)(search_on_ranks, search)) > 0.95
 
 
+def one_strided_row(rank: int, mesh: DeviceMesh) -> tuple[int, str, Tensor]:
+    memory = shard(Memory(4, 8, k=2, averaging="count"), mesh)
+    both, source = torch.eye(4)[:, None].expand(4, 2, 4)[rank : 2 * rank + 1], torch.arange(8).view(4, 2)[:1]
+    for step in range(2):  # rank 0 has one example, rank 1 two; a column of a tensor has strides that are not its own
+        rows = source[:, step].expand(len(both))
+        memory.update(memory(both[:, step], exclude=rows), rows * 0 + rank, source=rows)
+    return len(memory), memory.gathered().averaging, memory.counts.full_tensor()
+
+
+def test_strided_rows_and_the_kind_of_averaging() -> None:
+    for filled, averaging, counts in made(2)(one_strided_row):
+        assert (filled, averaging) == (3, "count")
+        assert sorted(counts.tolist()) == [0] * 5 + [2] * 3
+
+
 class Second(Search):
     """Always finds slot 1."""
 
