@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -213,4 +214,4 @@ def _value(text: str) -> Any:
         number = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return number if isinstance(number, int | float) else text
+    return number if type(number) in (int, float) and math.isfinite(number) else text

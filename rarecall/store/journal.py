@@ -227,11 +227,12 @@ class Journal:
                 self._db.execute("ROLLBACK")
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings."""
+        """Return all settings but the head."""
         found = {}
         for name, value, digest in self._rows("SELECT name, value, digest FROM settings"):
             self._check(digest == _digest(name, value), f"the setting {name!r}")
             found[name] = json.loads(value)
+        found.pop("head", None)
         return found
 
     def label_names(self, start: int = 0) -> list[str]:

@@ -25,7 +25,8 @@ def run(capsys, monkeypatch, tmp_path):
 
 def test_teach_ask_explain_forget_undo(run):
     assert run("teach", "lost", "where is my card", "I lost my card", "--who", "anna") == "taught 2 examples\n"
-    run("teach", stdin="stolen\tmy card was stolen\n7\tseven\n")
+    run("teach", stdin="stolen\tmy card was stolen\n7\tseven\ntrue\tyes\n")
+    assert json.loads(run("ask", "yes", "--json"))["label"] == "true"  # text, but for numbers
     assert run("ask", "where is my card").split("\t")[0] == "lost"
     assert run("ask", stdin="seven\n").startswith("7\t")
     assert "where is my card" in run("explain", "where is my card")
