@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -432,8 +431,8 @@ def test_a_setting_that_cannot_be_makes_no_folder(tmp_path, setting):
 
 
 def test_lists_columns_and_arrays_of_texts_are_many(tickets):
-    texts = ["one two", "three four"]
-    for each in (texts, tuple(texts), np.array(texts), pd.Series(texts)):
+    pandas, texts = pytest.importorskip("pandas"), ["one two", "three four"]
+    for each in (texts, tuple(texts), np.array(texts), pandas.Series(texts)):
         assert len(tickets.teach(each, np.array(["a", "b"]))) == 2
         assert [answer.label for answer in tickets.ask(each)] == ["a", "b"]
 
