@@ -291,6 +291,23 @@ class Memory(SlotBuffers):
             fields = (tensor[slots] for tensor in (self.keys, self.values, self.sources, self.counts, self.ages))
             return Slots(slots, *fields)
 
+    def trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the source and the age of each of these slots: which example an answer came from, and how old it is.
+
+        Args:
+            slots: (...,) int64, such as `recall.slots`; -1 where there is none.
+
+        Returns:
+            (...,) int64 each; -1 where there is no slot, and for an empty one.
+        """
+        with self.lock.shared():
+            there = slots.clamp(min=0)
+            return self._traced(slots, self.sources[there], self.times[there])
+
+    def _traced(self, slots: Tensor, sources: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        gone = (slots < 0) | (times < 0)
+        return sources.masked_fill(gone, -1), (self.now - times).masked_fill(gone, -1)
+
     def merge(self, other: Memory) -> None:
         """Write all that another memory holds into this one, the oldest of it first.
 

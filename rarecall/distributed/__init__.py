@@ -35,7 +35,10 @@ def shard(memory: Memory, mesh: DeviceMesh, *, timeout: timedelta | None = None)
         >>> recall = memory(query)                                       # doctest: +SKIP
     """
     if memory.eviction != "age":
-        raise ValueError(f"shard got a memory with eviction={memory.eviction!r}; ranks make room by age only.")
+        raise ValueError(
+            f"shard got a memory with eviction={memory.eviction!r}; slots on several ranks make room by age only. Keep "
+            "the whole memory on each rank: replicate(memory, mesh)."
+        )
     return _make("shard", memory, mesh, timeout, ShardedBackend)
 
 

@@ -229,6 +229,10 @@ class JointBackend:
         """What of all ranks' examples this rank is to remember, in their order; its nearest slots are its own."""
         raise NotImplementedError
 
+    def fetch(self, slots: Tensor, held: Tensor, changed: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Return what slots of any ranks hold, (n,) int64, ascending -> (n, ...); changed: what some held before."""
+        raise NotImplementedError
+
     def _newest(self, target: Tensor, exclude: Tensor | None, counts: list[int]) -> Tensor:
         """(n,) int64: the newest slot of all ranks with each value; -1 where there is none."""
         raise NotImplementedError
@@ -330,7 +334,7 @@ class ShardedBackend(JointBackend):
         """
         self.team.meet("backward")
         used, rows = found.slots.clamp(min=0).unique(return_inverse=True)
-        return self._gradient(found, torch.where(found.slots < 0, -1, rows), self._fetch(used, keys, changed), of)
+        return self._gradient(found, torch.where(found.slots < 0, -1, rows), self.fetch(used, keys, changed), of)
 
     def _share(
         self, examples: Examples, missing: list[int], counts: list[int], rooms: list[int], fields: list[str], seed: int
@@ -383,16 +387,14 @@ class ShardedBackend(JointBackend):
 
     def _keys(self, slots: Tensor) -> Tensor:
         used, rows = slots.unique(return_inverse=True)
-        nothing = slots.new_empty(0), self.part.keys[:0]
-        return self._fetch(used, self.part.keys, nothing)[rows]
+        return self.fetch(used, self.part.keys)[rows]
 
-    def _fetch(self, slots: Tensor, keys: Tensor, changed: tuple[Tensor, Tensor]) -> Tensor:
-        """The keys of slots of any ranks, (n,) int64, ascending -> (n, key_size)."""
+    def fetch(self, slots: Tensor, held: Tensor, changed: tuple[Tensor, Tensor] | None = None) -> Tensor:
         to = (slots // self.length).bincount(minlength=self.team.size).tolist()
         of = self.team.counts(to)
         wanted = self.team.exchange(slots, to, of) - self.first
-        sent = keys[wanted]
-        changed_slots, before = changed
+        sent = held[wanted]
+        changed_slots, before = changed or (slots[:0], held[:0])
         if len(changed_slots):
             place = torch.searchsorted(changed_slots, wanted).clamp_(max=len(changed_slots) - 1)
             is_changed = changed_slots[place] == wanted

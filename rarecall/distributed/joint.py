@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
 from rarecall.backend.torch_backend import TorchBackend
+from rarecall.checks import check_room
 from rarecall.distributed.backends import JointBackend
 from rarecall.distributed.team import pack, unpack
 from rarecall.gradient import History
@@ -67,6 +68,13 @@ class Part(Memory):
         said = joint.team.meet("forget", zlib.crc32(name.encode()), zlib.crc32(numbers.numpy().tobytes()))
         joint.team.raise_together(_check_same, said)
         return super()._forget(name, ids) if len(ids) else self._erase(ids.long())
+
+    def _make_room(self, count: int, zeros: int, confirmed: Tensor) -> None:
+        team = self.joint.team
+        heard = team.meet("make room", count, zeros, len(confirmed))
+        count, zeros = heard[:, :2].sum(0).tolist()
+        team.raise_together(check_room, count, self.capacity, zeros)
+        super()._make_room(count, zeros, team.gather(confirmed, heard[:, 2].tolist()))
 
     def _erase(self, slots: Tensor) -> int:
         emptied = self.joint.of_all(self.joint.team.meet("erase", len(slots))[:, 0].tolist())
@@ -184,6 +192,13 @@ class JointMemory(Memory):
         slots: Slots = self._together("slots", self._gather_slots)
         return slots
 
+    def trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the source and the age of each slot, as `Memory` does; each rank may ask for others."""
+        if not self._joint.sharded:
+            return self._part.trace(slots)
+        found: tuple[Tensor, Tensor] = self._together("trace", self._trace, slots)
+        return found
+
     def class_means(self, values: Tensor) -> Tensor:
         """Return the mean of the keys of each value on all ranks, as `Memory` does; each rank may ask for others."""
         if not self._joint.sharded:
@@ -248,6 +263,12 @@ class JointMemory(Memory):
         heard = team.exchange(torch.cat([sums, examples[:, None]], 1), counts, [len(values)] * team.size)
         total = heard.view(team.size, len(values), -1).sum(0)  # of integers: in any order the same
         return means.mean(total[:, :-1], total[:, -1])
+
+    def _trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        self._joint.team.meet("trace")
+        used, rows = slots.clamp(min=0).unique(return_inverse=True)
+        sources, times = (self._joint.fetch(used, held)[rows] for held in (self._part.sources, self._part.times))
+        return self._traced(slots, sources, times)
 
     def _gather_memory(self) -> Memory:
         memory = empty_like(self, Memory, self.capacity, self.now.device)

@@ -183,6 +183,13 @@ def test_ranks_together_are_one_memory(size) -> None:
     together()
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_replicas_make_room_as_one_memory_does(size) -> None:
+    balanced = {"key_size": 4, "capacity": 20, "k": 5, "age_noise": 2.5, "averaging": "count", "eviction": "balanced"}
+    for seed in range(5):
+        made(size)(live, "replicate", "native", seed, balanced, 30)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_ranks_together_are_one_memory_for_long(size) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from rarecall import Memory, Search
+from rarecall import Memory, MemoryClassifier, Search
 from rarecall.distributed import replicate, shard
 from rarecall.reading import Blend, Nearest, Vote
 from tests.helpers import SEARCHES, assert_same, ids, snapshot, train, unit, using
@@ -153,3 +153,24 @@ def readings(rank: int, mesh: DeviceMesh, reader: str) -> None:
 @pytest.mark.parametrize("reader", ["nearest", "vote", "blend"])
 def test_readers_read_it(reader) -> None:
     made(2)(readings, reader)
+
+
+def explanations(rank: int, mesh: DeviceMesh) -> None:
+    examples, asked = unit(30, 8), unit(6, 8)
+    mine, of_mine = slice(10 * rank, 10 * rank + 10), slice(3 * rank, 3 * rank + 2 + rank)
+    for layout in (shard, replicate):
+        one, many = (MemoryClassifier(nn.Identity(), memory) for memory in (Memory(8, 37), layout(Memory(8, 37), mesh)))
+        one.teach(examples, torch.arange(30) % 7, source=torch.arange(100, 130))
+        many.teach(examples[mine], torch.arange(30)[mine] % 7, source=torch.arange(100, 130)[mine])
+        expected, told = one.explain(asked), many.explain(asked[of_mine], neighbours=5)
+        assert (told.sources >= 100).all()
+        for name in vars(expected):
+            assert torch.equal(getattr(expected, name)[of_mine], getattr(told, name)), name
+        two = slice(2 * rank, 2 * rank + 2)
+        assert torch.equal(one.predict(asked).label[two], many.predict(asked[two]).label)
+        assert one.forget(label=3) == many.forget(label=3)
+        assert torch.equal(one.explain(asked).sources[of_mine], many.explain(asked[of_mine]).sources)
+
+
+def test_answers_are_traced_to_examples_of_any_rank() -> None:
+    made(3)(explanations)
