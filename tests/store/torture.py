@@ -31,12 +31,20 @@ from rarecall.store import FolderError
 from rarecall.store.check import check
 from tests.store.life import everything, open_folder, step
 
+KILLS_IN_A_LIFE = 100  # then a new folder is begun: all of it is read after each kill
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def kill(kills, seed=0):
     """Kill a process that lives in a folder, again and again; return what was done."""
     torch.set_num_threads(1)
+    counts = Counter()
+    for life in range(0, kills, KILLS_IN_A_LIFE):
+        counts += _kill(min(KILLS_IN_A_LIFE, kills - life), seed + life)
+    return counts
+
+
+def _kill(kills, seed):
     chance, done, counts = random.Random(seed), 0, Counter()
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory(dir=SCRATCH) as aside:
         folder = Path(place) / "kept"
