@@ -30,10 +30,11 @@ from rarecall.leave_out import Pool, Questions
 from rarecall.memory import Memory
 from rarecall.recall import Recall
 
-# Questions read at once: the classes of all their neighbours become columns of one table.
+# Questions read at once: what is made of their neighbours stays in the cache.
 ROWS = 64
 # A question this similar to a taught example is that example, and is answered by what was taught, with these log-odds.
 SAME, SAME_ODDS = 1 - 1e-4, 5.0
+TIE = 1e-5  # log-odds that put the nearest neighbour's class before an equally probable one
 # A reader is fitted again when the memory has this many times as many filled slots as then, or as few.
 GROWN = 1.25
 
@@ -83,16 +84,13 @@ class Reader:
     def __call__(self, memory: Memory, recall: Recall) -> Reading:
         """Read the recall of (..., key_size) queries. Any number of threads may do so at once."""
         outer = recall.shape[:-1]
-        fields = recall.query, recall.values, recall.similarities
+        fields = recall.query, recall.slots, recall.values, recall.similarities
         if not outer.numel():
             return Reading(recall.values[..., :1], recall.weights[..., :1].detach(), recall.confidence.detach())
         rows = zip(*(field.detach().reshape(-1, field.shape[-1]).split(ROWS) for field in fields), strict=True)
         with torch.no_grad():
-            read = [self._read(memory, *each) for each in rows]
-        most = max(values.shape[1] for values, _, _ in read)
-        values = torch.cat([functional.pad(each, (0, most - each.shape[1]), value=-1) for each, _, _ in read])
-        probabilities = torch.cat([functional.pad(each, (0, most - each.shape[1])) for _, each, _ in read])
-        known = torch.cat([each for _, _, each in read])
+            parts = [self._read(memory, *each) for each in rows]
+        values, probabilities, known = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
         width = max(int((values >= 0).any(0).sum()), 1)
         values, probabilities = values[:, :width], probabilities[:, :width]
         return Reading(values.reshape(*outer, width), probabilities.reshape(*outer, width), known.view(outer))
@@ -139,33 +137,38 @@ class Reader:
     def _fit(self, questions: Questions) -> None:
         self.known = leave_out.fit_known(questions.right, leave_out.INVERSE_TEMPERATURE * questions.votes)
 
-    def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
-        """Return log-odds of c classes, (n, c); -inf for those that are no answer.
+    def _score(
+        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
+    ) -> Tensor:
+        """Return log-odds of the class of each neighbour, (n, k), at the nearest of each class; -inf elsewhere.
 
         Args:
             memory: for its class means.
             query: (n, key_size), of length 1.
-            classes: (c,) int64, their values.
-            similarities: (n, k), of the neighbours; -inf where there are fewer.
-            columns: (n, k) int64, the class of each: an index of `classes`.
+            slots: (n, k) int64, the neighbours.
+            values: (n, k) int64, their classes.
+            similarities: (n, k); -inf where there are fewer.
+            first: (n, k) int64, from 0 to k - 1: the nearest of the same class.
         """
-        return leave_out.INVERSE_TEMPERATURE * type(self).pool(similarities, columns, len(classes))
+        return leave_out.INVERSE_TEMPERATURE * type(self).pool(similarities, first, first.shape[1])
 
-    def _read(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor) -> tuple[Tensor, ...]:
+    def _read(
+        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return the values and probabilities, (n, m), and known, (n,)."""
-        classes, columns = values.unique(return_inverse=True)
-        scores = self._score(memory, query, classes, similarities, columns)
-        best = scores.amax(1, keepdim=True)
+        scores = self._score(memory, query, slots, values, similarities, _first(values))
+        best, own = scores.amax(1), scores[:, 0]  # the nearest neighbour is the first of its class
         slope, offset = self.known
-        known = (slope * best + offset).sigmoid_().masked_fill_((best == -torch.inf), 0.0).squeeze(1)
-        nearest, own = columns[:, :1], scores.gather(1, columns[:, :1])
-        same = (similarities[:, :1] >= SAME) & (own > -torch.inf)
-        scores.scatter_(1, nearest, torch.where(same, best + SAME_ODDS, own))
+        known = (slope * best + offset).sigmoid_().masked_fill_(best == -torch.inf, 0.0)
+        same = (similarities[:, 0] >= SAME) & (own > -torch.inf)
+        preferred = TIE * (own == best)
+        scores[:, 0] = torch.where(same, best + SAME_ODDS, own)
         log_probs = scores - scores.logsumexp(1, keepdim=True)
-        order = scores.scatter_add_(1, nearest, 1e-5 * (own == best)).topk(min(self.answers, len(classes)), 1).indices
-        gone = scores.gather(1, order) == -torch.inf
+        scores[:, 0] += preferred
+        top, order = scores.topk(min(self.answers, scores.shape[1]), 1)
+        gone = top == -torch.inf
         probabilities = log_probs.gather(1, order).exp_().masked_fill_(gone, 0.0)
-        return classes[order].masked_fill_(gone, -1), probabilities, known
+        return values.gather(1, order).masked_fill_(gone, -1), probabilities, known
 
 
 class Nearest(Reader):
@@ -206,14 +209,15 @@ class Blend(Reader):
         (votes, means, of_metric), metric, self.known = leave_out.fit_blend(questions)
         self.weights, self.metric = (votes, means), of_metric * metric
 
-    def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
-        votes = type(self).pool(similarities, columns, len(classes))
-        means = memory.class_means(classes)
+    def _score(
+        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
+    ) -> Tensor:
+        votes = type(self).pool(similarities, first, first.shape[1])
         turned = self.weights[1] * query
         if self.metric is not None:
             turned = torch.addmm(turned, query, self.metric.to(query))
-        scores = torch.addmm(votes, turned, functional.normalize(means).T, beta=self.weights[0])
-        return scores.masked_fill_((votes == -torch.inf) | ~means.any(1), -torch.inf)
+        scores = memory.class_scores(turned, slots, values).add_(votes, alpha=self.weights[0])
+        return scores.masked_fill_(votes == -torch.inf, -torch.inf)
 
     def settings(self) -> dict[str, Any]:
         metric = None
@@ -247,6 +251,14 @@ def from_settings(settings: Mapping[str, Any]) -> Reader:
     reader = make(settings["name"])
     reader.restore(settings)
     return reader
+
+
+def _first(values: Tensor) -> Tensor:
+    """(n, k) int64: of each of the values, (n, k), the first column in its row that has the same."""
+    ordered, order = values.sort(dim=1, stable=True)
+    begins = functional.pad(ordered.diff(dim=1) != 0, (1, 0))
+    columns = torch.arange(values.shape[1], device=values.device)
+    return order.scatter(1, order, order.gather(1, (begins * columns).cummax(1).values))
 
 
 def _cautious(most: float) -> tuple[float, float]:

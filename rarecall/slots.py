@@ -168,12 +168,25 @@ class SlotBuffers(nn.Module):
         Args:
             values: (n,) int64; a value that no slot has gets zeros.
         """
+        return self._of_means(ClassMeans.of, values)
+
+    def class_scores(self, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
+        """Return the products of queries with the means, made of length 1, of their neighbours' values, (n, k).
+
+        Args:
+            query: (n, key_size), in the memory's type.
+            slots: (n, k) int64, of a recall.
+            values: (n, k) int64, of the same; -inf is returned for those that no slot has by now.
+        """
+        return self._of_means(ClassMeans.scores, query, slots, values)
+
+    def _of_means(self, ask: Callable[..., Tensor], *args: Tensor) -> Tensor:
         while True:
             version = self.version
             with self.lock.shared():
                 means = self._state.means
                 if means is not None and means.version == version == self._state.version:
-                    return means.of(values)
+                    return ask(means, *args)
             self.lock.exclusive(self._make_means)
 
     def _make_means(self) -> None:

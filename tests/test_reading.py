@@ -73,6 +73,15 @@ def test_nearest_is_the_answer_of_the_recall() -> None:
     assert torch.equal(Nearest()(memory, recall).values[:, 0], recall.value)
 
 
+def test_the_first_of_each_value() -> None:
+    assert reading._first(ids([5, 3, 5, -1, 3], [1, 1, 2, 2, 0])).tolist() == [[0, 1, 0, 3, 1], [0, 0, 2, 2, 4]]
+
+
+def test_a_class_whose_keys_cancel_each_other_is_an_answer() -> None:
+    memory = taught(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]), ids(4, 4, 9))
+    assert Blend()(memory, memory(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))).values[:, 0].tolist() == [4, 9]
+
+
 def test_vote_sums_the_weights_of_the_neighbours() -> None:
     examples, (questions, _) = clusters(5, 4, noise=2.0)
     memory = taught(*examples)
@@ -322,6 +331,11 @@ def test_class_means_are_those_of_the_slots_after_any_stream(data) -> None:
     rows = [state.row_of.get(value) for value in everything.tolist()]
     for value, row in enumerate(rows):
         assert torch.equal(state.sums[row] if row is not None else torch.zeros(4).long(), expected[value])
+    held = torch.isin(everything, memory.values)
+    scores = memory.class_scores(torch.eye(4).to(memory.keys), ids(-1, 0).expand(4, 2), everything.view(4, 2))
+    assert torch.equal(scores > -torch.inf, held.view(4, 2))
+    directions = normalize(expected.double()).to(memory.keys).view(4, 2, 4)
+    torch.testing.assert_close(scores, directions.diagonal(dim1=0, dim2=2).T.where(held.view(4, 2), -torch.inf))
     counts = torch.stack([memory.counts[memory.values == value].sum() for value in everything.tolist()])
     torch.testing.assert_close(
         means.double() * counts[:, None], expected / UNITS, atol=1e-5, rtol=1e-5, check_dtype=False

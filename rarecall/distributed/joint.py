@@ -206,6 +206,13 @@ class JointMemory(Memory):
         means: Tensor = self._together("class_means", self._add_means, values)
         return means
 
+    def class_scores(self, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
+        """Return the products of queries with the means of their neighbours' values, as `Memory` does."""
+        classes, columns = values.unique(return_inverse=True)
+        means = self.class_means(classes)
+        scores = query @ torch.nn.functional.normalize(means).T
+        return scores.masked_fill_(~means.any(1), -torch.inf).gather(1, columns)
+
     def merge(self, other: Memory) -> None:
         """Write all that each rank's other memory holds into this one; of one that all ranks hold, rank 0 brings it."""
         if isinstance(other, JointMemory):
