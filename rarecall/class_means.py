@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 if TYPE_CHECKING:
     from rarecall.slots import SlotBuffers
+
+# Makes of means, (c, key_size), what questions are multiplied with, (c, key_size), and what is added then, (c,).
+Project: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 # Keys are added up as integers of this many units to 1, so that a sum is the same in any order and nothing is lost when
 # a key is taken out again. There is room for 2**31 examples of a class.
@@ -20,8 +23,9 @@ BLOCK = 2**10  # slots taken up at once: what is made of their keys stays in the
 class ClassMeans:
     """Sums of the keys of each value, each key times the examples that its slot stands for.
 
-    Follows the slots of a memory step by step: a change costs what it touches, and a question nothing but the product
-    with the means' directions. It remembers of each slot to which sum it was added, and how many times.
+    Follows the slots of a memory step by step: a change costs what it touches. It remembers of each slot to which sum
+    it was added, and how many times. For the reader that asked last it also has the vectors that questions are
+    multiplied with ready, so that a question costs no more than those products.
     """
 
     def __init__(self, memory: SlotBuffers, version: int) -> None:
@@ -31,13 +35,14 @@ class ClassMeans:
             self.sums = torch.empty_like(memory.keys[:0], dtype=torch.int64)  # (rows, key_size)
             self.examples = torch.empty_like(memory.values[:0])  # (rows,)
             self.values = torch.empty_like(memory.values[:0])  # (rows,); -1 where it has no slot
-            self.directions = torch.empty_like(memory.keys[:0])  # (rows, key_size), of length 1
+            self.vectors = torch.empty_like(memory.keys[:0])  # (rows, key_size), and
+            self.offsets = self.vectors[:, 0]  # (rows,), of `project`
             self.rows = torch.full_like(memory.values, -1)
             self.counts = torch.zeros_like(memory.counts)
+        self.project: Project | None = None
         filled = (memory.values >= 0).nonzero().squeeze(1)
         for slots in filled.split(BLOCK):
             self._put(memory, slots)
-        self._renew(torch.arange(len(self.row_of), device=memory.values.device))
 
     def follow(self, memory: SlotBuffers, slots: Tensor, before: Tensor, version: int) -> None:
         """Take up slots that were changed, (n,) int64, whose keys were `before`, (n, key_size)."""
@@ -45,7 +50,9 @@ class ClassMeans:
         self._add(left, before, -self.counts[slots])
         self._put(memory, slots)
         touched = torch.cat([left, self.rows[slots]])
-        self._renew(touched[touched >= 0])
+        touched = touched[touched >= 0]
+        self.values[touched[self.examples[touched] == 0]] = -1
+        self._renew(touched)
         # Rows of values that are gone are kept for their return; where most are, they are worth making anew.
         wasteful = len(self.sums) > rows and 2 * int((self.examples > 0).sum()) < rows
         self.version = -1 if wasteful else version
@@ -67,10 +74,16 @@ class ClassMeans:
         examples = examples[:, None]
         return (sums.to(self.dtype) / (UNITS * examples)).masked_fill_(examples == 0, 0.0)
 
+    def prepare(self, project: Project) -> None:
+        """Have vectors made by `project` ready."""
+        self.project = project
+        self._renew(torch.arange(len(self.row_of), device=self.values.device))
+
     def scores(self, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
-        """Return the products, (n, k), of queries, (n, key_size), with their neighbours' means made of length 1.
+        """Return the products of queries with the vectors of their neighbours' values, and the offsets added, (n, k).
 
         Args:
+            query: (n, key_size).
             slots: (n, k) int64, the neighbours when the memory was asked, and
             values: (n, k) int64, what they held then; -inf where no slot holds that by now.
         """
@@ -82,8 +95,9 @@ class ClassMeans:
             changed = gone & (values >= 0)
             rows[changed] = self._look_up(values[changed]).clamp_(min=0)
             gone = self.values[rows] != values
-        directions = self.directions.index_select(0, rows.flatten()).view(*rows.shape, -1)
-        return torch.bmm(query[:, None], directions.mT).squeeze(1).masked_fill_(gone, -torch.inf)
+        vectors = self.vectors.index_select(0, rows.flatten()).view(*rows.shape, -1)
+        scores = torch.bmm(query[:, None], vectors.mT).squeeze(1).add_(self.offsets[rows])
+        return scores.masked_fill_(gone, -torch.inf)
 
     def _put(self, memory: SlotBuffers, slots: Tensor) -> None:
         values, counts = memory.values[slots], memory.counts[slots]
@@ -100,8 +114,9 @@ class ClassMeans:
         self.examples.index_add_(0, rows, times)
 
     def _renew(self, rows: Tensor) -> None:
-        self.directions[rows] = functional.normalize(self.sums[rows].double()).to(self.dtype)
-        self.values[rows[self.examples[rows] == 0]] = -1
+        if self.project is not None:
+            means = self.mean(self.sums[rows], self.examples[rows])
+            self.vectors[rows], self.offsets[rows] = self.project(means)
 
     def _look_up(self, values: Tensor) -> Tensor:
         """(n,) int64: the row of each value; -1 where it has none."""
@@ -115,7 +130,7 @@ class ClassMeans:
         if len(known) > len(self.sums):
             more = max(len(known) - len(self.sums), len(self.sums))
             with torch.inference_mode(False):
-                for name, empty in (("sums", 0), ("directions", 0), ("examples", 0), ("values", -1)):
+                for name, empty in (("sums", 0), ("examples", 0), ("values", -1), ("vectors", 0), ("offsets", 0)):
                     table = getattr(self, name)
                     setattr(self, name, torch.cat([table, table.new_full((more, *table.shape[1:]), empty)]))
         return torch.tensor(rows, dtype=torch.int64, device=values.device)

@@ -15,7 +15,6 @@ tensor([[7, 8]])
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -187,51 +186,84 @@ class Vote(Reader):
 class Blend(Reader):
     """Neighbours' votes and class means, weighed by what would have answered the taught examples.
 
-    The log-odds of a class are `a votes + (b q + q P) . m`, with m its mean made of length 1. `fit` leaves out each
-    example, with the part of its class that was taught next to it, and minimises the log loss: first by the two
-    weights, then by the metric P, (key_size, key_size), which turns queries to where classes differ (as in metric
-    learning for nearest class means, Mensink et al. 2013). P acts on means as they are at any time, so a class that was
+    The log-odds of a class with mean M are `a votes + q . (b m + P m) + (q - C) . W (M - C) / |M - C|`, with m = M made
+    of length 1:
+
+    - the votes of its neighbours, and the cosine to its mean;
+    - a metric P, (key_size, key_size), which turns means to where classes differ (as in metric learning for nearest
+      class means, Mensink et al. 2013);
+    - the cosine to its mean, seen from the centre C of all classes, where variation within classes counts for little: W
+      is the inverse of the shrunk covariance within classes, and |x| the square root of x . W x. This is linear
+      discriminant analysis with means of equal length.
+
+    `fit` leaves out each example, with the part of its class that was taught next to it, and minimises the log loss by
+    P and by the weights, which P and W have in them. All act on means as they are at any time, so a class that was
     taught after the fit profits as well.
 
     Attributes:
         weights: a and b.
-        metric: P, or None where there was nothing to fit it by.
+        projection: b, P, W and C.
     """
 
     name = "blend"
 
     def _reset(self) -> None:
         self.weights: tuple[float, float] = leave_out.WEIGHTS
-        self.metric: Tensor | None = None
+        self.projection = Projection(self.weights[1], None, None, None)
         self.known = _cautious(sum(self.weights))
 
     def _fit(self, questions: Questions) -> None:
-        (votes, means, of_metric), metric, self.known = leave_out.fit_blend(questions)
-        self.weights, self.metric = (votes, means), of_metric * metric
+        self.weights, metric, whitening, centre, self.known = leave_out.fit_blend(questions)
+        self.projection = Projection(self.weights[1], metric, whitening, centre)
 
     def _score(
         self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
     ) -> Tensor:
         votes = type(self).pool(similarities, first, first.shape[1])
-        turned = self.weights[1] * query
-        if self.metric is not None:
-            turned = torch.addmm(turned, query, self.metric.to(query))
-        scores = memory.class_scores(turned, slots, values).add_(votes, alpha=self.weights[0])
+        scores = memory.class_scores(self.projection, query, slots, values).add_(votes, alpha=self.weights[0])
         return scores.masked_fill_(votes == -torch.inf, -torch.inf)
 
     def settings(self) -> dict[str, Any]:
-        metric = None
-        if self.metric is not None:
-            metric = base64.b64encode(self.metric.cpu().numpy().astype("<f4").tobytes()).decode()
-        return super().settings() | {"weights": list(self.weights), "metric": metric}
+        tensors = {name: _encoded(getattr(self.projection, name)) for name in PROJECTED}
+        return super().settings() | {"weights": list(self.weights)} | tensors
 
     def restore(self, settings: Mapping[str, Any]) -> None:
         super().restore(settings)
         votes, means = settings["weights"]
-        self.weights, self.metric = (float(votes), float(means)), None
-        if settings["metric"] is not None:
-            numbers = np.frombuffer(base64.b64decode(settings["metric"]), "<f4").copy()
-            self.metric = torch.from_numpy(numbers).view(math.isqrt(len(numbers)), -1)
+        self.weights = float(votes), float(means)
+        self.projection = Projection(self.weights[1], *(_decoded(settings.get(name)) for name in PROJECTED))
+
+
+PROJECTED = ("metric", "whitening", "centre")
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Makes of class means what questions are multiplied with; see `Blend`.
+
+    Attributes:
+        weight: b.
+        metric: P, or None where there was nothing to fit it by.
+        whitening: W, (key_size, key_size), or None.
+        centre: C, (key_size,), or None.
+    """
+
+    weight: float
+    metric: Tensor | None
+    whitening: Tensor | None
+    centre: Tensor | None
+
+    def __call__(self, means: Tensor) -> tuple[Tensor, Tensor]:
+        """(c, key_size) -> (c, key_size), and what is to be added to the products, (c,)."""
+        units = functional.normalize(means)
+        vectors, offsets = self.weight * units, means.new_zeros(len(means))
+        if self.metric is not None:
+            vectors.addmm_(units, self.metric.to(means).view(means.shape[1], -1).T)
+        if self.whitening is not None and self.centre is not None:
+            centre = self.centre.to(means)
+            whitened = leave_out.whitened(means - centre, self.whitening.to(means).view(means.shape[1], -1))
+            vectors, offsets = vectors + whitened, -(whitened @ centre)
+        return vectors, offsets
 
 
 READERS: dict[str, type[Reader]] = {reader.name: reader for reader in (Nearest, Vote, Blend)}
@@ -251,6 +283,14 @@ def from_settings(settings: Mapping[str, Any]) -> Reader:
     reader = make(settings["name"])
     reader.restore(settings)
     return reader
+
+
+def _encoded(tensor: Tensor | None) -> str | None:
+    return None if tensor is None else base64.b64encode(tensor.cpu().numpy().astype("<f4").tobytes()).decode()
+
+
+def _decoded(text: str | None) -> Tensor | None:
+    return None if text is None else torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy())
 
 
 def _first(values: Tensor) -> Tensor:

@@ -332,7 +332,8 @@ def test_class_means_are_those_of_the_slots_after_any_stream(data) -> None:
     for value, row in enumerate(rows):
         assert torch.equal(state.sums[row] if row is not None else torch.zeros(4).long(), expected[value])
     held = torch.isin(everything, memory.values)
-    scores = memory.class_scores(torch.eye(4).to(memory.keys), ids(-1, 0).expand(4, 2), everything.view(4, 2))
+    project, query = reading.Projection(1.0, None, None, None), torch.eye(4).to(memory.keys)
+    scores = memory.class_scores(project, query, ids(-1, 0).expand(4, 2), everything.view(4, 2))
     assert torch.equal(scores > -torch.inf, held.view(4, 2))
     directions = normalize(expected.double()).to(memory.keys).view(4, 2, 4)
     torch.testing.assert_close(scores, directions.diagonal(dim1=0, dim2=2).T.where(held.view(4, 2), -torch.inf))

@@ -154,7 +154,7 @@ class JointBackend:
         mask: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> backend.Change:
         """Confirm and write on all ranks; return the slots touched on this one and their old keys."""
         rows = slice(None) if mask is None else mask
         query, nearest, right = found.query[rows], found.slots[rows, 0], (found.values[:, 0] == target)[rows]
@@ -170,13 +170,13 @@ class JointBackend:
         counts: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> backend.Change:
         examples = Examples(keys, torch.full_like(values, -1), values, sources, counts)
         return self._remember("write", examples, generator, keep)
 
     def _remember(
         self, call: str, examples: Examples, generator: torch.Generator | int | None, keep: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> backend.Change:
         """Check what all ranks bring together, then let each do its share."""
         missed = examples.nearest < 0
         keys = examples.keys

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from rarecall.backend.torch_backend import TorchBackend
 from rarecall.checks import check_room
+from rarecall.class_means import Project
 from rarecall.distributed.backends import JointBackend
 from rarecall.distributed.team import pack, unpack
 from rarecall.gradient import History
@@ -113,6 +114,7 @@ class JointMemory(Memory):
     averaging, eviction = _of_part("averaging"), _of_part("eviction")
     lock, search, _state = _of_part("lock"), _of_part("search"), _of_part("_state")
     now = property(lambda self: self._joint.now)
+    evicted = _of_part("evicted")  # of this rank's slots
     keys, values, sources = _of_all("keys"), _of_all("values"), _of_all("sources")
     counts, times, ages = _of_all("counts"), _of_all("times"), _of_all("ages")
     capacity = property(lambda self: self._joint.capacity)
@@ -206,11 +208,14 @@ class JointMemory(Memory):
         means: Tensor = self._together("class_means", self._add_means, values)
         return means
 
-    def class_scores(self, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
-        """Return the products of queries with the means of their neighbours' values, as `Memory` does."""
+    def class_scores(self, project: Project, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
+        """Return the products of queries with vectors of the means of their neighbours' values, as `Memory` does."""
+        if not self._joint.sharded:
+            return self._part.class_scores(project, query, slots, values)
         classes, columns = values.unique(return_inverse=True)
         means = self.class_means(classes)
-        scores = query @ torch.nn.functional.normalize(means).T
+        vectors, offsets = project(means)
+        scores = torch.addmm(offsets, query, vectors.T)
         return scores.masked_fill_(~means.any(1), -torch.inf).gather(1, columns)
 
     def merge(self, other: Memory) -> None:
