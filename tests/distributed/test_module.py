@@ -146,8 +146,9 @@ def readings(rank: int, mesh: DeviceMesh, reader: str) -> None:
         for each, memory in zip(readers, (one, many), strict=True):
             each.fit(memory)
         expected, read = (each(memory, memory(query)) for each, memory in zip(readers, (one, many), strict=True))
-        for name in ("values", "probabilities", "known"):
-            assert torch.equal(getattr(expected, name), getattr(read, name)), name
+        assert torch.equal(expected.values, read.values)
+        for name in ("probabilities", "known"):  # class means are the same; products with them are rounded otherwise
+            torch.testing.assert_close(getattr(expected, name), getattr(read, name))
 
 
 @pytest.mark.parametrize("reader", ["nearest", "vote", "blend"])
