@@ -29,6 +29,7 @@ WEIGHTS, SPREADS, LIMITS = (10.0, 13.0), (10.0, 10.0, 0.5), (25.0, 100.0, 1.0)
 # The same of these three together, and of the whitened means beside them, which start at 1 and 0.
 WHITENED_SPREADS, WHITENED_LIMITS = (1.0, 10.0), (2.0, 100.0)
 SHRINKAGE = 0.3  # what is added to the variance within classes in all directions, in units of its mean
+LEAST_VARIANCE = 0.01  # within classes, of keys of length 1, all directions together
 WEIGHT_QUESTIONS, SWEEPS = 2048, 8
 CROSS_FITTED = 1024  # up to so many questions the metric's weight is fitted by all blocks in turn
 # The metric is learned by Adam in the directions in which keys vary most; its prior has this variance a number.
@@ -149,7 +150,8 @@ def fit_blend(questions: Questions) -> tuple[tuple[float, float], Tensor, Tensor
         by_whitening.append((queries[block] - centre) @ whitened(class_means - centre, whitening).T)
     unseen, cosines = torch.cat(by_metric), torch.cat(by_whitening)
     right, terms = right[: len(unseen)], (votes[: len(unseen)], means[: len(unseen)], unseen)
-    weights = fit_weights(right, terms, (*start, 1.0), SPREADS, LIMITS)
+    # Of classes of two examples none is left to fit a metric that has not seen a third.
+    weights = fit_weights(right, terms, (*start, float(unseen.any())), SPREADS, LIMITS)
     both = _weighted(weights, terms), cosines
     share, weight = fit_weights(right, both, (1.0, 0.0), WHITENED_SPREADS, WHITENED_LIMITS)
     of_votes, of_means, of_metric = (share * each for each in weights)
@@ -170,13 +172,15 @@ class _Scatter:
 
     def __init__(self, questions: Questions) -> None:
         self.questions, classes = questions, questions.counts.shape[1]
-        self.moments = torch.stack([query.T @ query for query in questions.query.split(questions.blocks)])
+        self.origin = questions.query.mean(0)  # seen from there, less is lost by rounding
+        query = questions.query - self.origin
+        self.moments = torch.stack([part.T @ part for part in query.split(questions.blocks)])
         block = torch.arange(BLOCKS, device=questions.right.device).repeat_interleave(
             torch.tensor(questions.blocks, device=questions.right.device)
         )
         place = block * classes + questions.right
         self.asked = place.bincount(minlength=BLOCKS * classes).view(BLOCKS, classes).to(questions.query)
-        self.sums = torch.zeros_like(questions.sums).view(BLOCKS * classes, -1).index_add_(0, place, questions.query)
+        self.sums = torch.zeros_like(questions.sums).view(BLOCKS * classes, -1).index_add_(0, place, query)
         self.sums = self.sums.view_as(questions.sums)
 
     def whitening(self, *without: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,14 +193,15 @@ class _Scatter:
         total = asked.sum()
         scaled = sums / asked.clamp(min=1).sqrt()[:, None]
         covariance = (moment - scaled.T @ scaled) / (total - (asked > 0).sum()).clamp(min=1)
-        variance = covariance.diagonal().mean().clamp(min=1e-6)
+        variance = covariance.diagonal().mean().clamp(min=LEAST_VARIANCE / len(covariance))
         covariance.diagonal().add_(SHRINKAGE * variance)
         whitening = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
         counts = questions.counts[blocks].sum(0)
         means = questions.sums[blocks].sum(0) / counts.clamp(min=1)[:, None]
         centre = means.sum(0) / (counts > 0).sum()
-        seen = whitening @ centre
-        length = (whitening * moment).sum() / total - 2 * (seen @ sums.sum(0)) / total + seen @ centre
+        offset = centre - self.origin
+        turned = whitening @ offset
+        length = (whitening * moment).sum() / total - 2 * (turned @ sums.sum(0)) / total + turned @ offset
         return whitening / length, centre, means
 
 

@@ -211,6 +211,32 @@ def test_a_metric_pays_where_only_some_directions_tell_classes_apart() -> None:
     assert (blend(memory, memory(of_seven)).values[:, 0] == 70).float().mean() > 0.7
 
 
+@pytest.mark.parametrize(("classes", "examples", "noise"), [(200, 2, 1.5), (2, 3, 0.5), (30, 5, 0.0), (3, 40, 0.5)])
+def test_a_blend_fits_what_has_little_variation_within_classes(classes, examples, noise) -> None:
+    (keys, values), questions = clusters(classes, examples, noise=noise)
+    memory, blend = taught(keys, values), Blend()
+    blend.fit(memory)
+    assert all(each.isfinite().all() for each in blend.projection(keys))
+    assert accuracy(blend, memory, questions) >= accuracy(Nearest(), memory, questions) - 0.01
+
+
+def test_whitening_pays_where_what_varies_within_classes_means_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres, scale = 0.3 * torch.randn(30, 48, generator=generator), torch.linspace(2, 0.05, 48)
+
+    def draw(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        label = torch.arange(30).repeat(count)
+        return 1 + centres[label] + scale * torch.randn(len(label), 48, generator=generator), label
+
+    memory, questions = taught(*draw(10)), draw(10)
+    blend = Blend()
+    blend.fit(memory)
+    fitted, whitening = accuracy(blend, memory, questions), blend.projection.whitening
+    blend.projection = reading.Projection(blend.weights[1], blend.projection.metric, None, None)
+    assert whitening is not None
+    assert fitted > accuracy(blend, memory, questions) + 0.1
+
+
 def test_probabilities_are_calibrated() -> None:
     examples, (questions, labels) = clusters(30, 10, noise=2.0)
     memory, blend = taught(*examples), Blend()

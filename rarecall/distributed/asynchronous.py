@@ -191,7 +191,7 @@ class AsynchronousBackend(JointBackend):
 
     def _remember(
         self, call: str, examples: Examples, generator: torch.Generator | int | None, keep: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> backend.Change:
         """Choose owners for what needs a slot, those with the oldest; then tell all owners, and wait until they did."""
         keys, nearest = examples.keys, examples.nearest
         missed = (nearest < 0).nonzero().squeeze(1)
@@ -214,11 +214,11 @@ class AsynchronousBackend(JointBackend):
         if not keep:
             return self.nothing(keep)
         touched, before = (torch.cat(each) for each in zip(*answers, strict=True))
-        return touched, before
+        return touched, before, []  # the owners count what they evict
 
-    def nothing(self, keep: bool) -> tuple[Tensor, Tensor | None]:
+    def nothing(self, keep: bool) -> backend.Change:
         """Return what a change returns that touches no slot."""
-        return self.part.values[:0], None
+        return self.part.values[:0], None, []
 
     def forget(self, name: str, ids: Tensor) -> int:
         """Empty slots of all ranks; return how many."""

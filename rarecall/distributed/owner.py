@@ -141,7 +141,7 @@ class Owner:
             Where it is to keep them, the slots touched, ascending, and the keys that they had.
         """
         args = call, rank, int(clock), int(seed), Examples(keys, nearest, values, sources, counts)
-        touched, before = self.part._changing(self._remember, *args)
+        touched, before, _ = self.part._changing(self._remember, *args)
         return [touched + self.first, before] if keep else []
 
     def _remember(self, call: str, rank: int, clock: int, seed: int, examples: Examples) -> Any:
