@@ -10,6 +10,8 @@ right in training, and how often replicas came into each other's way.
 from __future__ import annotations
 
 import argparse
+import copy
+import json
 import os
 import statistics
 import sys
@@ -60,6 +62,8 @@ def train(
     # In step, all ranks draw the same batch and take their part of it.
     torch.manual_seed(seed if in_step else 1000 * seed + rank)
     steps = steps if in_step else steps // ranks
+    if in_step:
+        network = copy.deepcopy(network)  # of this rank's own: in step, each makes the same steps
     called = DistributedDataParallel(network) if in_step else network
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.0)
     right, began = [], time.perf_counter()
@@ -124,14 +128,37 @@ def settings() -> Iterator[tuple[int, str, float]]:
             yield ranks, "asynchronous", noise
 
 
+def table(runs: list[dict[str, Any]]) -> str:
+    """Return the means over the seeds, in Markdown."""
+    lines = [
+        "| | age noise | seeds | 20-way 1-shot | memory right | slot taken | slot moved |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for ranks, how, noise in settings():
+        of = [each for each in runs if (each["ranks"], each["how"], each["age_noise"]) == (ranks, how, noise)]
+        if not of:
+            continue
+        name = how if ranks == 1 else f"{ranks} ranks {how}" if how == "in step" else f"{ranks} replicas"
+        shown = [f"{statistics.mean(each[what] for each in of):.1f}%" for what in ("accuracy", "memory_accuracy")]
+        for part, whole in (("taken", "written"), ("moved", "confirmed")):
+            total = sum(each[whole] for each in of) + (sum(each["moved"] for each in of) if part == "moved" else 0)
+            shown.append(f"{sum(each[part] for each in of) / total:.1%}" if total else "")
+        lines.append(f"| {name} | {noise:g} | {len(of)} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Run all settings with several seeds."""
+    """Run all settings with several seeds, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="where the results are written, as JSON")
     parser.add_argument("--steps", type=int, default=600, help=f"of {WAYS * SHOWS} drawings, of all replicas together")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=400)
+    parser.add_argument("--table", action="store_true", help="only print the table of the results that are there")
     given = parser.parse_args()
+    if given.table:
+        print(table(json.loads(given.out.read_text())["runs"]))
+        return
     about = origin(f"python -m experiments.omniglot.replicas {' '.join(sys.argv[1:])}", 0)
     runs: list[dict[str, Any]] = []
     for seed in range(given.seeds):
@@ -139,6 +166,7 @@ def main() -> None:
             runs.append(run(ranks, how, noise, given.steps, seed, given.episodes))
             print(runs[-1], flush=True)
             write(given.out, {"experiment": "omniglot-replicas", "steps": given.steps, "runs": runs}, about)
+    print(table(runs))
 
 
 if __name__ == "__main__":
