@@ -34,7 +34,7 @@ test-slow: setup
 
 # Folders killed, stopped at every write and damaged, for about a quarter of an hour; `make test` does it in short.
 torture: setup
-	$(BIN)/python -m tests.store.torture --kills 1000 --stops 40 --flips 5000
+	$(BIN)/python -m tests.store.torture --kills 1000 --stops 40 --flips 5000 --out results/kept-torture.json
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from rarecall.slots import SlotBuffers
+
+# Makes of means, (c, key_size), what questions are multiplied with, (c, key_size), and what is added then, (c,).
+Project: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 # Keys are added up as integers of this many units to 1, so that a sum is the same in any order and nothing is lost when
 # a key is taken out again. There is room for 2**31 examples of a class.
@@ -20,7 +24,8 @@ class ClassMeans:
     """Sums of the keys of each value, each key times the examples that its slot stands for.
 
     Follows the slots of a memory step by step: a change costs what it touches. It remembers of each slot to which sum
-    it was added, and how many times.
+    it was added, and how many times. For the reader that asked last it also has the vectors that questions are
+    multiplied with ready, so that a question costs no more than those products.
     """
 
     def __init__(self, memory: SlotBuffers, version: int) -> None:
@@ -29,17 +34,25 @@ class ClassMeans:
             self.row_of: dict[int, int] = {}  # of each value
             self.sums = torch.empty_like(memory.keys[:0], dtype=torch.int64)  # (rows, key_size)
             self.examples = torch.empty_like(memory.values[:0])  # (rows,)
+            self.values = torch.empty_like(memory.values[:0])  # (rows,); -1 where it has no slot
+            self.vectors = torch.empty_like(memory.keys[:0])  # (rows, key_size), and
+            self.offsets = self.vectors[:, 0]  # (rows,), of `project`
             self.rows = torch.full_like(memory.values, -1)
             self.counts = torch.zeros_like(memory.counts)
+        self.project: Project | None = None
         filled = (memory.values >= 0).nonzero().squeeze(1)
         for slots in filled.split(BLOCK):
             self._put(memory, slots)
 
     def follow(self, memory: SlotBuffers, slots: Tensor, before: Tensor, version: int) -> None:
         """Take up slots that were changed, (n,) int64, whose keys were `before`, (n, key_size)."""
-        rows = len(self.sums)
-        self._add(self.rows[slots], before, -self.counts[slots])
+        rows, left = len(self.sums), self.rows[slots]
+        self._add(left, before, -self.counts[slots])
         self._put(memory, slots)
+        touched = torch.cat([left, self.rows[slots]])
+        touched = touched[touched >= 0]
+        self.values[touched[self.examples[touched] == 0]] = -1
+        self._renew(touched)
         # Rows of values that are gone are kept for their return; where most are, they are worth making anew.
         wasteful = len(self.sums) > rows and 2 * int((self.examples > 0).sum()) < rows
         self.version = -1 if wasteful else version
@@ -52,20 +65,46 @@ class ClassMeans:
         """Return the sums, (n, key_size), and the examples, (n,), of values: those of several memories may be added."""
         if not len(self.sums):
             return self.sums.new_zeros((len(values), self.sums.shape[1])), self.examples.new_zeros(len(values))
-        rows = [self.row_of.get(value, -1) for value in values.tolist()]
-        index = torch.tensor(rows, dtype=torch.int64, device=values.device)
-        none = index < 0
-        return self.sums[index].masked_fill_(none[:, None], 0), self.examples[index].masked_fill_(none, 0)
+        rows = self._look_up(values)
+        none = rows < 0
+        return self.sums[rows].masked_fill_(none[:, None], 0), self.examples[rows].masked_fill_(none, 0)
 
     def mean(self, sums: Tensor, examples: Tensor) -> Tensor:
         """Return the means, (n, key_size), from `totals`."""
         examples = examples[:, None]
         return (sums.to(self.dtype) / (UNITS * examples)).masked_fill_(examples == 0, 0.0)
 
+    def prepare(self, project: Project) -> None:
+        """Have vectors made by `project` ready."""
+        self.project = project
+        self._renew(torch.arange(len(self.row_of), device=self.values.device))
+
+    def scores(self, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
+        """Return the products of queries with the vectors of their neighbours' values, and the offsets added, (n, k).
+
+        Args:
+            query: (n, key_size).
+            slots: (n, k) int64, the neighbours when the memory was asked, and
+            values: (n, k) int64, what they held then; -inf where no slot holds that by now.
+        """
+        if not len(self.sums):
+            return torch.full_like(values, -torch.inf, dtype=query.dtype)
+        rows = self.rows[slots].clamp_(min=0)
+        gone = self.values[rows] != values
+        if gone.any():  # the slots were changed since, or there are fewer neighbours
+            changed = gone & (values >= 0)
+            rows[changed] = self._look_up(values[changed]).clamp_(min=0)
+            gone = self.values[rows] != values
+        vectors = self.vectors.index_select(0, rows.flatten()).view(*rows.shape, -1)
+        scores = torch.bmm(query[:, None], vectors.mT).squeeze(1).add_(self.offsets[rows])
+        return scores.masked_fill_(gone, -torch.inf)
+
     def _put(self, memory: SlotBuffers, slots: Tensor) -> None:
-        self.rows[slots] = self._rows(memory.values[slots])
-        self.counts[slots] = memory.counts[slots]
-        self._add(self.rows[slots], memory.keys[slots], self.counts[slots])
+        values, counts = memory.values[slots], memory.counts[slots]
+        rows = self._rows(values)
+        self.rows[slots], self.counts[slots] = rows, counts
+        self._add(rows, memory.keys[slots], counts)
+        self.values[rows[rows >= 0]] = values[rows >= 0]
 
     def _add(self, rows: Tensor, keys: Tensor, times: Tensor) -> None:
         there = rows >= 0
@@ -74,6 +113,16 @@ class ClassMeans:
         self.sums.index_add_(0, rows, units * times[:, None])
         self.examples.index_add_(0, rows, times)
 
+    def _renew(self, rows: Tensor) -> None:
+        if self.project is not None:
+            means = self.mean(self.sums[rows], self.examples[rows])
+            self.vectors[rows], self.offsets[rows] = self.project(means)
+
+    def _look_up(self, values: Tensor) -> Tensor:
+        """(n,) int64: the row of each value; -1 where it has none."""
+        rows = [self.row_of.get(value, -1) for value in values.tolist()]
+        return torch.tensor(rows, dtype=torch.int64, device=values.device)
+
     def _rows(self, values: Tensor) -> Tensor:
         """(n,) int64: the row of each value, a new one where it has none; -1 where the value is."""
         known = self.row_of
@@ -81,6 +130,7 @@ class ClassMeans:
         if len(known) > len(self.sums):
             more = max(len(known) - len(self.sums), len(self.sums))
             with torch.inference_mode(False):
-                self.sums = torch.cat([self.sums, self.sums.new_zeros((more, self.sums.shape[1]))])
-                self.examples = torch.cat([self.examples, self.examples.new_zeros(more)])
+                for name, empty in (("sums", 0), ("examples", 0), ("values", -1), ("vectors", 0), ("offsets", 0)):
+                    table = getattr(self, name)
+                    setattr(self, name, torch.cat([table, table.new_full((more, *table.shape[1:]), empty)]))
         return torch.tensor(rows, dtype=torch.int64, device=values.device)

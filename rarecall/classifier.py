@@ -161,15 +161,14 @@ class MemoryClassifier(nn.Module):
         with self._answering():
             recall = self(x)
         slots = recall.slots[..., :neighbours]
-        found = slots >= 0
-        there = slots.clamp(min=0)
+        sources, ages = self.memory.trace(slots)
         return Explanation(
             slots=slots,
             labels=recall.values[..., :neighbours],
-            sources=self.memory.sources[there].where(found, -1),
+            sources=sources,
             similarities=recall.similarities[..., :neighbours],
             weights=recall.weights[..., :neighbours],
-            ages=self.memory.ages[there].where(found, -1),
+            ages=ages,
         )
 
     def forget(self, *, label: int | Tensor | None = None, source: int | Tensor | None = None) -> int:

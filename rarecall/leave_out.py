@@ -19,13 +19,17 @@ INVERSE_TEMPERATURE = 40.0  # of votes, as in the paper
 # Each class is cut into this many blocks, in the order of teaching, and an example is left out with its block: photos
 # of one shelf or sentences of one author are more alike than a new question will be, and would favour the neighbours.
 BLOCKS = 5
-QUESTIONS = 2**14  # most questions asked
+QUESTIONS = 2**13  # most questions asked: half as many lose 1 point on CLINC150, twice as many gain nothing
 TABLE = 2**23  # most numbers in a table of questions by classes
 BATCH = 512  # questions asked, or learned from, at once
 ABSENT = 30.0  # log-odds by which a class without a neighbour is behind the best one with
 # The weights of votes, means and metric: where the first two start, standard deviations of the priors, and the most of
 # each. Votes are the surer the more alike the taught examples are to each other; their limit keeps that in check.
 WEIGHTS, SPREADS, LIMITS = (10.0, 13.0), (10.0, 10.0, 0.5), (25.0, 100.0, 1.0)
+# The same of these three together, and of the whitened means beside them, which start at 1 and 0.
+WHITENED_SPREADS, WHITENED_LIMITS = (1.0, 10.0), (2.0, 100.0)
+SHRINKAGE = 0.3  # what is added to the variance within classes in all directions, in units of its mean
+LEAST_VARIANCE = 0.01  # within classes, of keys of length 1, all directions together
 WEIGHT_QUESTIONS, SWEEPS = 2048, 8
 CROSS_FITTED = 1024  # up to so many questions the metric's weight is fitted by all blocks in turn
 # The metric is learned by Adam in the directions in which keys vary most; its prior has this variance a number.
@@ -46,6 +50,7 @@ class Questions:
         blocks: how many questions are of each block; those of a block were asked without that block of all classes.
         votes: (n, c), of the neighbours of each class together; where it has none, `ABSENT` behind the best.
         sums: (BLOCKS, c, key_size), of the keys of each class in each block.
+        counts: (BLOCKS, c), the examples in them.
     """
 
     query: Tensor
@@ -53,10 +58,11 @@ class Questions:
     blocks: tuple[int, ...]
     votes: Tensor
     sums: Tensor
+    counts: Tensor
 
     def directions(self, *without: int) -> Tensor:
         """(c, key_size): the means of the classes without some blocks, of length 1."""
-        return functional.normalize(self.sums[[block for block in range(BLOCKS) if block not in without]].sum(0))
+        return functional.normalize(self.sums[_other_blocks(*without)].sum(0))
 
     def by_block(self, *tables: Tensor) -> list[tuple[Tensor, ...]]:
         """Return the rows of each block, of tables of n rows."""
@@ -102,10 +108,11 @@ def ask(memory: Memory, pool: Pool) -> Questions | None:
     order = block[rows].sort(stable=True).indices
     rows = rows[order]
 
-    sums = keys.new_zeros(BLOCKS * len(classes), memory.key_size)
-    sums = sums.index_add_(0, block * len(classes) + column, keys * counts[:, None]).view(BLOCKS, len(classes), -1)
+    place, times = block * len(classes) + column, counts.to(keys)
+    examples = keys.new_zeros(BLOCKS * len(classes)).index_add_(0, place, times).view(BLOCKS, -1)
+    sums = keys.new_zeros(BLOCKS * len(classes), memory.key_size).index_add_(0, place, keys * times[:, None])
     numbers = block[rows].bincount(minlength=BLOCKS).tolist()
-    return Questions(keys[rows], column[rows], tuple(numbers), table[order], sums)
+    return Questions(keys[rows], column[rows], tuple(numbers), table[order], sums.view(*examples.shape, -1), examples)
 
 
 def nearest_of(similarities: Tensor, columns: Tensor, count: int) -> Tensor:
@@ -122,28 +129,89 @@ def votes_of(similarities: Tensor, columns: Tensor, count: int) -> Tensor:
     return sums.log_().div_(INVERSE_TEMPERATURE).add_(best)
 
 
-def fit_blend(questions: Questions) -> tuple[tuple[float, float, float], Tensor, tuple[float, float]]:
-    """Return the weights of votes, means and metric; the metric, (key_size, key_size); and `fit_known` of their sum.
+def fit_blend(questions: Questions) -> tuple[tuple[float, float], Tensor, Tensor, Tensor, tuple[float, float]]:
+    """Return the weights of votes and means; metric, whitening and centre; and `fit_known` of all together.
 
-    The metric has many numbers, and is worth less for other questions than for those that it was fitted to. So its
-    weight is fitted by questions whose block it has not seen: of all blocks in turn, or where there are many, of one.
+    Metric and whitening have many numbers, and are worth less for other questions than for those that they were fitted
+    to. So their weights are fitted by questions whose block they have not seen: of all blocks in turn, or where there
+    are many, of one. Whitened means get their weight last, beside the three others together: the metric, of which such
+    questions show too little, would else give way to them.
     """
     right, votes = questions.right, questions.votes
     queries, basis = questions.query.split(questions.blocks), _main_directions(questions.query)
     means = torch.cat([query @ questions.directions(block).T for block, query in enumerate(queries)])
-    start = fit_weights(right, (votes, means), WEIGHTS)
-    by_metric = []
+    start = fit_weights(right, (votes, means), WEIGHTS, SPREADS, LIMITS)
+    scatter = _Scatter(questions)
+    by_metric, by_whitening = [], []
     for block in range(BLOCKS) if len(right) <= CROSS_FITTED else range(1):
         metric = fit_metric(questions, basis, start, skip=block)
         by_metric.append(queries[block] @ metric @ questions.directions(block).T)
-    unseen = torch.cat(by_metric)
-    terms = votes[: len(unseen)], means[: len(unseen)], unseen
-    of_votes, of_means, of_metric = fit_weights(right[: len(unseen)], terms, (*start, 1.0))
-    known = fit_known(right[: len(unseen)], _weighted((of_votes, of_means, of_metric), terms))
-    return (of_votes, of_means, of_metric), fit_metric(questions, basis, start), known
+        whitening, centre, class_means = scatter.whitening(block)
+        by_whitening.append((queries[block] - centre) @ whitened(class_means - centre, whitening).T)
+    unseen, cosines = torch.cat(by_metric), torch.cat(by_whitening)
+    right, terms = right[: len(unseen)], (votes[: len(unseen)], means[: len(unseen)], unseen)
+    # Of classes of two examples none is left to fit a metric that has not seen a third.
+    weights = fit_weights(right, terms, (*start, float(unseen.any())), SPREADS, LIMITS)
+    both = _weighted(weights, terms), cosines
+    share, weight = fit_weights(right, both, (1.0, 0.0), WHITENED_SPREADS, WHITENED_LIMITS)
+    of_votes, of_means, of_metric = (share * each for each in weights)
+    whitening, centre, _ = scatter.whitening()
+    metric = of_metric * fit_metric(questions, basis, start)
+    known = fit_known(right, _weighted((share, weight), both))
+    return (of_votes, of_means), metric, weight**2 * whitening, centre, known
 
 
-def fit_weights(right: Tensor, terms: tuple[Tensor, ...], start: tuple[float, ...]) -> tuple[float, ...]:
+def whitened(deviations: Tensor, whitening: Tensor) -> Tensor:
+    """Return W x / |x| of each of the deviations, (c, key_size), with |x| the square root of x . W x."""
+    turned = deviations @ whitening
+    return turned / (turned * deviations).sum(1, keepdim=True).clamp_(min=1e-12).sqrt_()
+
+
+class _Scatter:
+    """What covariances within classes are made of, with or without a block."""
+
+    def __init__(self, questions: Questions) -> None:
+        self.questions, classes = questions, questions.counts.shape[1]
+        self.origin = questions.query.mean(0)  # seen from there, less is lost by rounding
+        query = questions.query - self.origin
+        self.moments = torch.stack([part.T @ part for part in query.split(questions.blocks)])
+        block = torch.arange(BLOCKS, device=questions.right.device).repeat_interleave(
+            torch.tensor(questions.blocks, device=questions.right.device)
+        )
+        place = block * classes + questions.right
+        self.asked = place.bincount(minlength=BLOCKS * classes).view(BLOCKS, classes).to(questions.query)
+        self.sums = torch.zeros_like(questions.sums).view(BLOCKS * classes, -1).index_add_(0, place, query)
+        self.sums = self.sums.view_as(questions.sums)
+
+    def whitening(self, *without: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W, the centre C, and the class means, (c, key_size), all without some blocks.
+
+        W is such that the mean of x . W x over questions seen from the centre is 1.
+        """
+        blocks, questions = _other_blocks(*without), self.questions
+        asked, sums, moment = (each[blocks].sum(0) for each in (self.asked, self.sums, self.moments))
+        total = asked.sum()
+        scaled = sums / asked.clamp(min=1).sqrt()[:, None]
+        covariance = (moment - scaled.T @ scaled) / (total - (asked > 0).sum()).clamp(min=1)
+        variance = covariance.diagonal().mean().clamp(min=LEAST_VARIANCE / len(covariance))
+        covariance.diagonal().add_(SHRINKAGE * variance)
+        whitening = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+        counts = questions.counts[blocks].sum(0)
+        means = questions.sums[blocks].sum(0) / counts.clamp(min=1)[:, None]
+        centre = means.sum(0) / (counts > 0).sum()
+        offset = centre - self.origin
+        turned = whitening @ offset
+        length = (whitening * moment).sum() / total - 2 * (turned @ sums.sum(0)) / total + turned @ offset
+        return whitening / length, centre, means
+
+
+def fit_weights(
+    right: Tensor,
+    terms: tuple[Tensor, ...],
+    start: tuple[float, ...],
+    spreads: tuple[float, ...],
+    limits: tuple[float, ...],
+) -> tuple[float, ...]:
     """Return the weights of terms, each (n, c), that minimise the log loss: Newton's method, one weight at a time."""
     rows = slice(0, None, max(len(right) // WEIGHT_QUESTIONS, 1))
     right, terms, weights = right[rows, None], tuple(term[rows] for term in terms), list(start)
@@ -151,9 +219,9 @@ def fit_weights(right: Tensor, terms: tuple[Tensor, ...], start: tuple[float, ..
         for i, term in enumerate(terms):
             p = _weighted(weights, terms).softmax(1)
             expected = (p * term).sum(1, keepdim=True)
-            slope = float((expected - term.gather(1, right)).sum()) + (weights[i] - start[i]) / SPREADS[i] ** 2
-            curvature = float((p * (term - expected).square()).sum()) + 1 / SPREADS[i] ** 2
-            weights[i] = min(max(weights[i] - slope / curvature, 0.0), LIMITS[i])
+            slope = float((expected - term.gather(1, right)).sum()) + (weights[i] - start[i]) / spreads[i] ** 2
+            curvature = float((p * (term - expected).square()).sum()) + 1 / spreads[i] ** 2
+            weights[i] = min(max(weights[i] - slope / curvature, 0.0), limits[i])
     return tuple(weights)
 
 
@@ -221,6 +289,10 @@ def fit_known(right: Tensor, scores: Tensor) -> tuple[float, float]:
         solution = solution - torch.linalg.solve(curvature, slope)
     steepness = max(float(solution[0]), 0.0) / float(spread)
     return steepness, float(solution[1]) - steepness * float(centre)
+
+
+def _other_blocks(*without: int) -> list[int]:
+    return [block for block in range(BLOCKS) if block not in without]
 
 
 def _blocks(column: Tensor, ages: Tensor, classes: int) -> Tensor:

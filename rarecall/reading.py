@@ -15,7 +15,6 @@ tensor([[7, 8]])
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -30,10 +29,11 @@ from rarecall.leave_out import Pool, Questions
 from rarecall.memory import Memory
 from rarecall.recall import Recall
 
-# Questions read at once: the classes of all their neighbours become columns of one table.
+# Questions read at once: what is made of their neighbours stays in the cache.
 ROWS = 64
 # A question this similar to a taught example is that example, and is answered by what was taught, with these log-odds.
 SAME, SAME_ODDS = 1 - 1e-4, 5.0
+TIE = 1e-5  # log-odds that put the nearest neighbour's class before an equally probable one
 # A reader is fitted again when the memory has this many times as many filled slots as then, or as few.
 GROWN = 1.25
 
@@ -83,16 +83,13 @@ class Reader:
     def __call__(self, memory: Memory, recall: Recall) -> Reading:
         """Read the recall of (..., key_size) queries. Any number of threads may do so at once."""
         outer = recall.shape[:-1]
-        fields = recall.query, recall.values, recall.similarities
+        fields = recall.query, recall.slots, recall.values, recall.similarities
         if not outer.numel():
             return Reading(recall.values[..., :1], recall.weights[..., :1].detach(), recall.confidence.detach())
         rows = zip(*(field.detach().reshape(-1, field.shape[-1]).split(ROWS) for field in fields), strict=True)
         with torch.no_grad():
-            read = [self._read(memory, *each) for each in rows]
-        most = max(values.shape[1] for values, _, _ in read)
-        values = torch.cat([functional.pad(each, (0, most - each.shape[1]), value=-1) for each, _, _ in read])
-        probabilities = torch.cat([functional.pad(each, (0, most - each.shape[1])) for _, each, _ in read])
-        known = torch.cat([each for _, _, each in read])
+            parts = [self._read(memory, *each) for each in rows]
+        values, probabilities, known = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
         width = max(int((values >= 0).any(0).sum()), 1)
         values, probabilities = values[:, :width], probabilities[:, :width]
         return Reading(values.reshape(*outer, width), probabilities.reshape(*outer, width), known.view(outer))
@@ -139,33 +136,38 @@ class Reader:
     def _fit(self, questions: Questions) -> None:
         self.known = leave_out.fit_known(questions.right, leave_out.INVERSE_TEMPERATURE * questions.votes)
 
-    def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
-        """Return log-odds of c classes, (n, c); -inf for those that are no answer.
+    def _score(
+        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
+    ) -> Tensor:
+        """Return log-odds of the class of each neighbour, (n, k), at the nearest of each class; -inf elsewhere.
 
         Args:
             memory: for its class means.
             query: (n, key_size), of length 1.
-            classes: (c,) int64, their values.
-            similarities: (n, k), of the neighbours; -inf where there are fewer.
-            columns: (n, k) int64, the class of each: an index of `classes`.
+            slots: (n, k) int64, the neighbours.
+            values: (n, k) int64, their classes.
+            similarities: (n, k); -inf where there are fewer.
+            first: (n, k) int64, from 0 to k - 1: the nearest of the same class.
         """
-        return leave_out.INVERSE_TEMPERATURE * type(self).pool(similarities, columns, len(classes))
+        return leave_out.INVERSE_TEMPERATURE * type(self).pool(similarities, first, first.shape[1])
 
-    def _read(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor) -> tuple[Tensor, ...]:
+    def _read(
+        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return the values and probabilities, (n, m), and known, (n,)."""
-        classes, columns = values.unique(return_inverse=True)
-        scores = self._score(memory, query, classes, similarities, columns)
-        best = scores.amax(1, keepdim=True)
+        scores = self._score(memory, query, slots, values, similarities, _first(values))
+        best, own = scores.amax(1), scores[:, 0]  # the nearest neighbour is the first of its class
         slope, offset = self.known
-        known = (slope * best + offset).sigmoid_().masked_fill_((best == -torch.inf), 0.0).squeeze(1)
-        nearest, own = columns[:, :1], scores.gather(1, columns[:, :1])
-        same = (similarities[:, :1] >= SAME) & (own > -torch.inf)
-        scores.scatter_(1, nearest, torch.where(same, best + SAME_ODDS, own))
+        known = (slope * best + offset).sigmoid_().masked_fill_(best == -torch.inf, 0.0)
+        same = (similarities[:, 0] >= SAME) & (own > -torch.inf)
+        preferred = TIE * (own == best)
+        scores[:, 0] = torch.where(same, best + SAME_ODDS, own)
         log_probs = scores - scores.logsumexp(1, keepdim=True)
-        order = scores.scatter_add_(1, nearest, 1e-5 * (own == best)).topk(min(self.answers, len(classes)), 1).indices
-        gone = scores.gather(1, order) == -torch.inf
+        scores[:, 0] += preferred
+        top, order = scores.topk(min(self.answers, scores.shape[1]), 1)
+        gone = top == -torch.inf
         probabilities = log_probs.gather(1, order).exp_().masked_fill_(gone, 0.0)
-        return classes[order].masked_fill_(gone, -1), probabilities, known
+        return values.gather(1, order).masked_fill_(gone, -1), probabilities, known
 
 
 class Nearest(Reader):
@@ -184,50 +186,84 @@ class Vote(Reader):
 class Blend(Reader):
     """Neighbours' votes and class means, weighed by what would have answered the taught examples.
 
-    The log-odds of a class are `a votes + (b q + q P) . m`, with m its mean made of length 1. `fit` leaves out each
-    example, with the part of its class that was taught next to it, and minimises the log loss: first by the two
-    weights, then by the metric P, (key_size, key_size), which turns queries to where classes differ (as in metric
-    learning for nearest class means, Mensink et al. 2013). P acts on means as they are at any time, so a class that was
+    The log-odds of a class with mean M are `a votes + q . (b m + P m) + (q - C) . W (M - C) / |M - C|`, with m = M made
+    of length 1:
+
+    - the votes of its neighbours, and the cosine to its mean;
+    - a metric P, (key_size, key_size), which turns means to where classes differ (as in metric learning for nearest
+      class means, Mensink et al. 2013);
+    - the cosine to its mean, seen from the centre C of all classes, where variation within classes counts for little: W
+      is the inverse of the shrunk covariance within classes, and |x| the square root of x . W x. This is linear
+      discriminant analysis with means of equal length.
+
+    `fit` leaves out each example, with the part of its class that was taught next to it, and minimises the log loss by
+    P and by the weights, which P and W have in them. All act on means as they are at any time, so a class that was
     taught after the fit profits as well.
 
     Attributes:
         weights: a and b.
-        metric: P, or None where there was nothing to fit it by.
+        projection: b, P, W and C.
     """
 
     name = "blend"
 
     def _reset(self) -> None:
         self.weights: tuple[float, float] = leave_out.WEIGHTS
-        self.metric: Tensor | None = None
+        self.projection = Projection(self.weights[1], None, None, None)
         self.known = _cautious(sum(self.weights))
 
     def _fit(self, questions: Questions) -> None:
-        (votes, means, of_metric), metric, self.known = leave_out.fit_blend(questions)
-        self.weights, self.metric = (votes, means), of_metric * metric
+        self.weights, metric, whitening, centre, self.known = leave_out.fit_blend(questions)
+        self.projection = Projection(self.weights[1], metric, whitening, centre)
 
-    def _score(self, memory: Memory, query: Tensor, classes: Tensor, similarities: Tensor, columns: Tensor) -> Tensor:
-        votes = type(self).pool(similarities, columns, len(classes))
-        means = memory.class_means(classes)
-        turned = self.weights[1] * query
-        if self.metric is not None:
-            turned = torch.addmm(turned, query, self.metric.to(query))
-        scores = torch.addmm(votes, turned, functional.normalize(means).T, beta=self.weights[0])
-        return scores.masked_fill_((votes == -torch.inf) | ~means.any(1), -torch.inf)
+    def _score(
+        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
+    ) -> Tensor:
+        votes = type(self).pool(similarities, first, first.shape[1])
+        scores = memory.class_scores(self.projection, query, slots, values).add_(votes, alpha=self.weights[0])
+        return scores.masked_fill_(votes == -torch.inf, -torch.inf)
 
     def settings(self) -> dict[str, Any]:
-        metric = None
-        if self.metric is not None:
-            metric = base64.b64encode(self.metric.cpu().numpy().astype("<f4").tobytes()).decode()
-        return super().settings() | {"weights": list(self.weights), "metric": metric}
+        tensors = {name: _encoded(getattr(self.projection, name)) for name in PROJECTED}
+        return super().settings() | {"weights": list(self.weights)} | tensors
 
     def restore(self, settings: Mapping[str, Any]) -> None:
         super().restore(settings)
         votes, means = settings["weights"]
-        self.weights, self.metric = (float(votes), float(means)), None
-        if settings["metric"] is not None:
-            numbers = np.frombuffer(base64.b64decode(settings["metric"]), "<f4").copy()
-            self.metric = torch.from_numpy(numbers).view(math.isqrt(len(numbers)), -1)
+        self.weights = float(votes), float(means)
+        self.projection = Projection(self.weights[1], *(_decoded(settings.get(name)) for name in PROJECTED))
+
+
+PROJECTED = ("metric", "whitening", "centre")
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Makes of class means what questions are multiplied with; see `Blend`.
+
+    Attributes:
+        weight: b.
+        metric: P, or None where there was nothing to fit it by.
+        whitening: W, (key_size, key_size), or None.
+        centre: C, (key_size,), or None.
+    """
+
+    weight: float
+    metric: Tensor | None
+    whitening: Tensor | None
+    centre: Tensor | None
+
+    def __call__(self, means: Tensor) -> tuple[Tensor, Tensor]:
+        """(c, key_size) -> (c, key_size), and what is to be added to the products, (c,)."""
+        units = functional.normalize(means)
+        vectors, offsets = self.weight * units, means.new_zeros(len(means))
+        if self.metric is not None:
+            vectors.addmm_(units, self.metric.to(means).view(means.shape[1], -1).T)
+        if self.whitening is not None and self.centre is not None:
+            centre = self.centre.to(means)
+            whitened = leave_out.whitened(means - centre, self.whitening.to(means).view(means.shape[1], -1))
+            vectors, offsets = vectors + whitened, -(whitened @ centre)
+        return vectors, offsets
 
 
 READERS: dict[str, type[Reader]] = {reader.name: reader for reader in (Nearest, Vote, Blend)}
@@ -247,6 +283,22 @@ def from_settings(settings: Mapping[str, Any]) -> Reader:
     reader = make(settings["name"])
     reader.restore(settings)
     return reader
+
+
+def _encoded(tensor: Tensor | None) -> str | None:
+    return None if tensor is None else base64.b64encode(tensor.cpu().numpy().astype("<f4").tobytes()).decode()
+
+
+def _decoded(text: str | None) -> Tensor | None:
+    return None if text is None else torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy())
+
+
+def _first(values: Tensor) -> Tensor:
+    """(n, k) int64: of each of the values, (n, k), the first column in its row that has the same."""
+    ordered, order = values.sort(dim=1, stable=True)
+    begins = functional.pad(ordered.diff(dim=1) != 0, (1, 0))
+    columns = torch.arange(values.shape[1], device=values.device)
+    return order.scatter(1, order, order.gather(1, (begins * columns).cummax(1).values))
 
 
 def _cautious(most: float) -> tuple[float, float]:

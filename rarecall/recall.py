@@ -169,9 +169,8 @@ class Recall:
             joined = torch.stack([tensor.view(*outer, *tensor.shape[1:]) for tensor in rows], dim)
             return joined.flatten(0, leading) if leading else joined
 
-        tensors = {
-            name: stacked([getattr(recall.found, name) for recall in recalls]) for name in (*_FIELDS, "inverse_lengths")
-        }
+        rows = getattr(first.backend, "rows", (*_FIELDS, "inverse_lengths"))  # of replicas, the time of asking too
+        tensors = {name: stacked([getattr(recall.found, name) for recall in recalls]) for name in rows}
         asked = stacked([recall.asked for recall in recalls])
         shape = torch.Size([*outer[:dim], len(recalls), *outer[dim:], first.shape[-1]])
         excluded = [recall.exclude for recall in recalls if recall.exclude is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from rarecall import backend
 from rarecall.backend.native_backend import NativeBackend
 from rarecall.backend.torch_backend import stamp
 from rarecall.checks import OutOfStep, check_slots, refuse_edited_recall, warn_of_drift
-from rarecall.class_means import ClassMeans
+from rarecall.class_means import ClassMeans, Project
 from rarecall.gradient import History
 from rarecall.locking import ReadWriteLock
 from rarecall.recall import Recall
@@ -52,6 +53,8 @@ class SlotBuffers(nn.Module):
     times: Tensor
     now: Tensor
     search: Search
+    #: How many slots each value has given up to make room, since this object was made: {value: slots}.
+    evicted: Counter[int]
     shared = False  # whether ranks hold it together
     # nn.Module looks these up more slowly as attributes.
     _buffers: dict[str, Any]
@@ -71,6 +74,7 @@ class SlotBuffers(nn.Module):
         # Another number after every change of any process: what torch does not count (a broadcast of buffers under
         # DistributedDataParallel, a process that shares them) is noticed by it.
         self.register_buffer("mark", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.evicted = Counter[int]()
         self.lock = ReadWriteLock()
         self._state = _State()
 
@@ -145,10 +149,12 @@ class SlotBuffers(nn.Module):
         # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
         state.version += 1
         try:
-            touched, before = change(*args, bool(state.histories) or state.means is not None)
+            touched, before, evicted = change(*args, bool(state.histories) or state.means is not None)
         except Exception:
             state.version -= 1  # it was refused, and nothing has changed
             raise
+        if evicted:
+            self.evicted.update(evicted)
         if before is not None:
             self._keep(touched, before)
         if search.native_index is None:
@@ -168,17 +174,37 @@ class SlotBuffers(nn.Module):
         Args:
             values: (n,) int64; a value that no slot has gets zeros.
         """
+        return self._of_means(None, ClassMeans.of, values)
+
+    def class_scores(self, project: Project, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
+        """Return the products of queries with vectors made of their neighbours' class means, plus offsets, (n, k).
+
+        Args:
+            project: makes the vectors, (c, key_size), and the offsets, (c,), of means, (c, key_size). They are kept
+                ready, and follow the means, as long as it is the same object.
+            query: (n, key_size), in the memory's type.
+            slots: (n, k) int64, of a recall.
+            values: (n, k) int64, of the same; -inf is returned for those that no slot has by now.
+        """
+        return self._of_means(project, ClassMeans.scores, query, slots, values)
+
+    def _of_means(self, project: Project | None, ask: Callable[..., Tensor], *args: Tensor) -> Tensor:
         while True:
             version = self.version
             with self.lock.shared():
                 means = self._state.means
-                if means is not None and means.version == version == self._state.version:
-                    return means.of(values)
-            self.lock.exclusive(self._make_means)
+                in_step = means is not None and means.version == version == self._state.version
+                if means is not None and in_step and (project is None or means.project is project):
+                    return ask(means, *args)
+            self.lock.exclusive(self._make_means, project)
 
-    def _make_means(self) -> None:
+    def _make_means(self, project: Project | None) -> None:
+        state, version = self._state, self.version
         with torch.no_grad():
-            self._state.means = ClassMeans(self, self.version)
+            if state.means is None or state.means.version != version:
+                state.means = ClassMeans(self, version)
+            if project is not None:
+                state.means.prepare(project)
 
     def begin_history(self, found: Any) -> History:
         """Follow the keys of what was found from now on, for a gradient that is to come."""

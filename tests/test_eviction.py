@@ -83,7 +83,22 @@ def test_where_each_value_has_one_slot_the_oldest_goes() -> None:
     for value in range(6):
         memory.write(unit(1, 8), ids(value))
     assert sorted(memory.values.tolist()) == [2, 3, 4, 5]
-    assert not memory.evicted
+    assert memory.evicted == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_what_is_evicted_by_age_is_counted(name) -> None:
+    with using(name) as new_memory:
+        memory = new_memory(8, 4, age_noise=0)
+        memory.write(torch.eye(8)[:4], ids(5, 5, 6, 7))
+        assert not memory.evicted
+        memory.update(memory(torch.eye(8)[:1]), ids(5))  # a confirmation
+        assert not memory.evicted
+        memory.update(memory(torch.eye(8)[4:6]), ids(8, 9))
+        assert memory.evicted == {5: 1, 6: 1}
+        memory.forget(value=7)
+        memory.write(torch.eye(8)[6:], ids(1, 2))
+        assert sum(memory.evicted.values()) == 3
 
 
 def test_a_batch_that_needs_more_than_half_of_a_class() -> None:
@@ -145,5 +160,6 @@ def test_gradients_are_of_the_keys_as_they_were() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match="eviction='oldest'; expected one of age, balanced"):
         Memory(4, 4, eviction="oldest")
-    with pytest.raises(ValueError, match="averaging='mean'; expected one of half, count"):
-        Memory(4, 4, averaging="mean")
+    for wrong in ("mean", 2.0, -0.1):
+        with pytest.raises(ValueError, match="expected one of half, count, or 0 to 1"):
+            Memory(4, 4, averaging=wrong)

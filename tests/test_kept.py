@@ -103,6 +103,8 @@ def test_labels_of_equal_value_and_different_type_are_different(tickets):
 def test_other_labels_are_refused(tickets, label):
     with pytest.raises((TypeError, ValueError)):
         tickets.teach(["one"], [label])
+    with pytest.raises((TypeError, ValueError)):
+        tickets.teach("one", [label] if isinstance(label, list) else label)
     assert len(tickets) == 0
 
 
@@ -272,6 +274,7 @@ def test_forgetting_by_label_example_id_and_time(tickets):
     time.sleep(0.01)
     between = time.time()
     tickets.teach("e five", "z")
+    assert tickets.forget(before="2020-01-01T12:00+01:00") == 0
     assert tickets.forget(after=between, before=between + 60) == 1
     assert tickets.classes() == {}
     with pytest.raises(ValueError, match="nothing to go by"):
@@ -347,6 +350,15 @@ def test_what_was_corrected_is_answered_rightly(tickets):
 # ---- one writer, many readers ----
 
 
+def test_ids_that_came_with_keys_are_found_without_an_embedder(tmp_path):
+    with rarecall.open(tmp_path / "kept") as kept:
+        kept.teach(["id1", "id2", 3], ["a", "b", "c"], keys=np.eye(3))
+        assert kept.relabel("id2", "z") == 1
+        kept.correct("id9", "y", keys=[0.5, 0.5, 0.0])
+        assert kept.forget(example="id1") == kept.forget(example=3) == 1
+        assert kept.classes() == {"z": 1, "y": 1}
+
+
 def test_examples_that_are_embeddings_are_found_by_their_key(tmp_path):
     with rarecall.open(tmp_path / "kept") as kept:
         kept.teach(np.eye(4), ["a", "b", "c", "d"])
@@ -409,6 +421,22 @@ def test_another_embedder_is_refused(tickets):
     rarecall.open(tickets.folder, embed=lambda texts: encode(texts)).close()  # the same by another name
 
 
+@pytest.mark.parametrize(
+    "setting", [{"search": "fast"}, {"reader": "x"}, {"keep": "all"}, {"capacity": 0}, {"expire": -1}]
+)
+def test_a_setting_that_cannot_be_makes_no_folder(tmp_path, setting):
+    with pytest.raises(ValueError, match=f"open got {next(iter(setting))}="):
+        rarecall.open(tmp_path / "kept", **setting)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_lists_columns_and_arrays_of_texts_are_many(tickets):
+    pandas, texts = pytest.importorskip("pandas"), ["one two", "three four"]
+    for each in (texts, tuple(texts), np.array(texts), pandas.Series(texts)):
+        assert len(tickets.teach(each, np.array(["a", "b"]))) == 2
+        assert [answer.label for answer in tickets.ask(each)] == ["a", "b"]
+
+
 def test_a_closed_folder_says_so(tickets):
     tickets.close()
     tickets.close()
@@ -429,9 +457,10 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
 def test_a_fixed_capacity_warns_once_and_writes_over_the_oldest(tmp_path):
     with rarecall.open(tmp_path, capacity=4) as kept:
         kept.teach(np.eye(8)[:3], ["a", "b", "c"])
-        with pytest.warns(RuntimeWarning, match=r"4 of its 4 slots.*grow"):
+        with pytest.warns(RuntimeWarning, match=r"4 of its 4 slots.*a slot of 'a'.*grow"):
             kept.teach(np.eye(8)[3], "d")
         kept.teach(np.eye(8)[4:6], ["e", "f"])
+        assert kept.history()[-1].detail == {"evicted": [["a", 1], ["b", 1]]}
         assert set(kept.classes()) == {"c", "d", "e", "f"}
         kept.undo()
         assert set(kept.classes()) == {"a", "b", "c", "d"}

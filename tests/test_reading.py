@@ -73,6 +73,15 @@ def test_nearest_is_the_answer_of_the_recall() -> None:
     assert torch.equal(Nearest()(memory, recall).values[:, 0], recall.value)
 
 
+def test_the_first_of_each_value() -> None:
+    assert reading._first(ids([5, 3, 5, -1, 3], [1, 1, 2, 2, 0])).tolist() == [[0, 1, 0, 3, 1], [0, 0, 2, 2, 4]]
+
+
+def test_a_class_whose_keys_cancel_each_other_is_an_answer() -> None:
+    memory = taught(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]), ids(4, 4, 9))
+    assert Blend()(memory, memory(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))).values[:, 0].tolist() == [4, 9]
+
+
 def test_vote_sums_the_weights_of_the_neighbours() -> None:
     examples, (questions, _) = clusters(5, 4, noise=2.0)
     memory = taught(*examples)
@@ -202,6 +211,32 @@ def test_a_metric_pays_where_only_some_directions_tell_classes_apart() -> None:
     assert (blend(memory, memory(of_seven)).values[:, 0] == 70).float().mean() > 0.7
 
 
+@pytest.mark.parametrize(("classes", "examples", "noise"), [(200, 2, 1.5), (2, 3, 0.5), (30, 5, 0.0), (3, 40, 0.5)])
+def test_a_blend_fits_what_has_little_variation_within_classes(classes, examples, noise) -> None:
+    (keys, values), questions = clusters(classes, examples, noise=noise)
+    memory, blend = taught(keys, values), Blend()
+    blend.fit(memory)
+    assert all(each.isfinite().all() for each in blend.projection(keys))
+    assert accuracy(blend, memory, questions) >= accuracy(Nearest(), memory, questions) - 0.01
+
+
+def test_whitening_pays_where_what_varies_within_classes_means_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres, scale = 0.3 * torch.randn(30, 48, generator=generator), torch.linspace(2, 0.05, 48)
+
+    def draw(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        label = torch.arange(30).repeat(count)
+        return 1 + centres[label] + scale * torch.randn(len(label), 48, generator=generator), label
+
+    memory, questions = taught(*draw(10)), draw(10)
+    blend = Blend()
+    blend.fit(memory)
+    fitted, whitening = accuracy(blend, memory, questions), blend.projection.whitening
+    blend.projection = reading.Projection(blend.weights[1], blend.projection.metric, None, None)
+    assert whitening is not None
+    assert fitted > accuracy(blend, memory, questions) + 0.1
+
+
 def test_probabilities_are_calibrated() -> None:
     examples, (questions, labels) = clusters(30, 10, noise=2.0)
     memory, blend = taught(*examples), Blend()
@@ -322,6 +357,12 @@ def test_class_means_are_those_of_the_slots_after_any_stream(data) -> None:
     rows = [state.row_of.get(value) for value in everything.tolist()]
     for value, row in enumerate(rows):
         assert torch.equal(state.sums[row] if row is not None else torch.zeros(4).long(), expected[value])
+    held = torch.isin(everything, memory.values)
+    project, query = reading.Projection(1.0, None, None, None), torch.eye(4).to(memory.keys)
+    scores = memory.class_scores(project, query, ids(-1, 0).expand(4, 2), everything.view(4, 2))
+    assert torch.equal(scores > -torch.inf, held.view(4, 2))
+    directions = normalize(expected.double()).to(memory.keys).view(4, 2, 4)
+    torch.testing.assert_close(scores, directions.diagonal(dim1=0, dim2=2).T.where(held.view(4, 2), -torch.inf))
     counts = torch.stack([memory.counts[memory.values == value].sum() for value in everything.tolist()])
     torch.testing.assert_close(
         means.double() * counts[:, None], expected / UNITS, atol=1e-5, rtol=1e-5, check_dtype=False

@@ -19,4 +19,5 @@ NAMES = (
     "translation",
     "distributed",
     "serve",
+    "reading",
 )

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     showing = commands.add_parser("picture", help="draw questions, the photos they were answered from, and the answers")
     showing.set_defaults(run=_picture)
     for command in (evaluating, streaming, showing):
-        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
         command.add_argument("--data", metavar="DIR", help="folder that contains groceries/ (default: $RARECALL_DATA)")
     for command in (evaluating, streaming):
         command.add_argument("--on", choices=("val", "test"), default="val", help="questions (default: val)")

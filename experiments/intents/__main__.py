@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for command in (evaluating, streaming, training):
         command.add_argument("--on", choices=("valid", "test"), default="valid", help="questions (default: valid)")
         command.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
-        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
         command.add_argument("--data", metavar="DIR", help="folder that contains intents/ (default: $RARECALL_DATA)")
     add_table(commands, "intents")
     run(parser, arguments)

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     showing.set_defaults(run=_demo)
 
     for command in (training, evaluating, measuring, showing):
-        command.add_argument("--seed", type=int, default=0)
+        command.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
         command.add_argument(
             "--data", metavar="DIR", help="folder that contains omniglot/*.zip (default: $RARECALL_DATA)"
         )

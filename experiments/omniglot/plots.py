@@ -33,7 +33,7 @@ MARKED = tuple(style | {"marker": marker} for style, marker in zip(STYLES, "os^D
 
 
 def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
-    """Plot all life-long results and learning curves in `folder` to PNG files in `out`.
+    """Plot all life-long results and learning curves, on ranks too, in `folder` to PNG files in `out`.
 
     Of life-long results: stream, retention and long tail. A learning curve is a file `omniglot-*-training.jsonl`, the
     metrics of a run.
@@ -54,7 +54,27 @@ def draw(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Pa
     for metrics in sorted(Path(folder).glob("omniglot-*-training.jsonl")):
         paths.append(out / f"{metrics.stem}.png")
         _training(paths[-1], [json.loads(line) for line in metrics.read_text().splitlines()])
+    on_ranks = results.read_all(folder, "omniglot-ranks")
+    if on_ranks:
+        paths.append(out / "omniglot-ranks.png")
+        _ranks(paths[-1], {f"{run['ranks']} ranks" if run["ranks"] > 1 else "1 rank": run["curve"] for run in on_ranks})
     return paths
+
+
+def _ranks(path: Path, curves: dict[str, list[dict[str, float]]]) -> None:
+    block = 50  # steps of which a point of the loss is the mean
+    with saved(path, 3) as axes:
+        for style, (title, curve) in zip(STYLES, curves.items(), strict=False):
+            blocks = [curve[start : start + block] for start in range(0, len(curve), block)]
+            means = [sum(line["loss"] for line in each) / len(each) for each in blocks]
+            measured = [(line["step"], line["validation"]) for line in curve if "validation" in line]
+            axes[0].plot([each[-1]["step"] for each in blocks], means, label=title, **style)
+            axes[1].plot([line["step"] for line in curve], [line["window"] for line in curve], label=title, **style)
+            axes[2].plot(*zip(*measured, strict=True), label=title, **style)
+        for panel, label in zip(axes, ("loss", "classes in the memory", "20-way 1-shot, %"), strict=True):
+            panel.set_ylabel(label)
+        axes[1].set_yscale("log")
+        axes[-1].set_xlabel("step")
 
 
 def _training(path: Path, lines: list[dict[str, float]]) -> None:

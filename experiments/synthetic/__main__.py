@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--first", type=int, metavar="N", help="numbers in the first level of the curriculum; 0: no curriculum"
     )
     training.add_argument("--short", type=count, metavar="N", help="maximum length until all numbers are used")
-    training.add_argument("--seed", type=int, default=0)
+    training.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="also write metrics for TensorBoard")
     training.set_defaults(run=_train)
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     teaching.add_argument(
         "--refill", action="store_true", help="fill the memory from the training examples first, in two passes"
     )
-    teaching.add_argument("--seed", type=int, default=0)
+    teaching.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     teaching.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     teaching.set_defaults(run=_teach)
 

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training.add_argument("--longest", type=count, metavar="N", help="leave out training pairs with more pieces")
     training.add_argument("--rate", type=float, metavar="R", help="peak learning rate")
     training.add_argument("--dropout", type=float, metavar="P", help="dropout of the layers' inputs")
-    training.add_argument("--seed", type=int)
+    training.add_argument("--seed", type=int, help="random seed (default: that of the preset)")
     training.add_argument(
         "--bfloat16",
         action=argparse.BooleanOptionalAction,
@@ -255,6 +255,7 @@ def _text(args: argparse.Namespace) -> None:
         found = translator.translate(sentence)
         print(found)
         if args.explain:
+            print(f"{'piece':>16}   {'memory says':>16} sure   from the sentence pair")
             for said in translator.explain(sentence):
                 print(said.line())
     if args.save:

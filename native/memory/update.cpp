@@ -40,8 +40,10 @@ Plan plan_update(const Slots &memory, const Examples &examples) {
         const int64_t slot = nearest(right[first]);
         const float *key = memory.key(slot);
         sum.assign(key, key + size);
-        if (examples.by_count)
-            for (double &x : sum) x *= static_cast<double>(memory.counts[slot]);
+        if (examples.power != 0) {
+            const double weight = std::pow(static_cast<double>(memory.counts[slot]), examples.power);
+            for (double &x : sum) x *= weight;
+        }
         for (last = first; last < right.size() && nearest(right[last]) == slot; last++)
             for (int64_t i = 0; i < size; i++) sum[i] += examples.units[right[last] * size + i];
         double square = 0;
@@ -57,7 +59,7 @@ Plan plan_update(const Slots &memory, const Examples &examples) {
 }
 
 std::vector<int64_t> apply_update(const Slots &memory, Book &book, const Examples &examples, const Plan &plan, double age_noise,
-                                  uint64_t seed, std::vector<float> *before) {
+                                  uint64_t seed, std::vector<float> *before, std::vector<int64_t> &evicted) {
     const int64_t size = memory.key_size;
     std::vector<int64_t> written, touched;
     ++*memory.now;
@@ -76,6 +78,7 @@ std::vector<int64_t> apply_update(const Slots &memory, Book &book, const Example
     }
     for (size_t i = 0; i < plan.missed.size(); i++) {
         const int64_t slot = written[i], row = plan.missed[i];
+        if (memory.values[slot] >= 0) evicted.push_back(memory.values[slot]);
         std::copy_n(examples.units + row * size, size, memory.keys + slot * size);
         memory.values[slot] = examples.values[row];
         memory.sources[slot] = examples.sources ? examples.sources[row] : -1;

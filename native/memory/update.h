@@ -18,7 +18,7 @@ struct Examples {
     // The nearest slot of each, `stride` numbers apart, and its value; null where none is to be confirmed.
     const int64_t *nearest = nullptr, *answers = nullptr;
     int64_t stride = 0;
-    bool by_count = false;  // a key that is confirmed weighs as much as the examples it stands for; else as one
+    double power = 0;  // a key that is confirmed weighs as much as this power of the examples it stands for
 
     bool confirms(int64_t i) const { return nearest && answers[i * stride] == values[i]; }
 };
@@ -37,8 +37,9 @@ Plan plan_update(const Slots &, const Examples &);
 
 // Confirms and writes by the plan, one update later; where a slot is both, it is written. `seed` is drawn where slots are to
 // be written over, as Book::choose says. Returns the slots touched, ascending; `before`, unless null: their keys as they were.
+// `evicted`: the values that were written over.
 std::vector<int64_t> apply_update(const Slots &, Book &, const Examples &, const Plan &, double age_noise, uint64_t seed,
-                                  std::vector<float> *before);
+                                  std::vector<float> *before, std::vector<int64_t> &evicted);
 
 // Slots as they are to be: (n,) ascending, and a row of each field; -1, -1 and 0 of those to be emptied.
 struct Rows {

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -270,17 +271,20 @@ nb::object newest(const Book &book, nb::dict buffers, const Tensor &values, cons
 
 // ---- update ----
 
-// Slots touched, where there is no index that knows, or `keep` is set; and then their keys as they were. Nothing is changed
-// where anything is refused.
-std::pair<nb::object, nb::object> remember(Book &book, nb::dict buffers, const Slots &slots, Index *index, const Examples &examples,
-                                           const Asked *asked, double age_noise, nb::callable draw, bool keep, int threads) {
+// Slots touched, where there is no index that knows, or `keep` is set; and then their keys as they were; and the values that
+// were written over. Nothing is changed where anything is refused.
+using Change = std::tuple<nb::object, nb::object, std::vector<int64_t>>;
+
+Change remember(Book &book, nb::dict buffers, const Slots &slots, Index *index, const Examples &examples, const Asked *asked,
+                double age_noise, nb::callable draw, bool keep, int threads) {
     const Plan plan = compute([&] { return plan_update(slots, examples); });
     const auto missed = static_cast<int64_t>(plan.missed.size());
     if (plan.zeros || missed > slots.capacity) refuse("check_room", missed, slots.capacity, plan.zeros);
     const uint64_t seed = missed > book.room() ? *nb::cast<Tensor>(draw()).numbers<uint64_t>(1) : 0;
     std::vector<float> before;
-    std::vector<int64_t> touched = compute([&] {
-        std::vector<int64_t> changed = apply_update(slots, book, examples, plan, age_noise, seed, keep ? &before : nullptr);
+    std::vector<int64_t> evicted, touched = compute([&] {
+        std::vector<int64_t> changed =
+            apply_update(slots, book, examples, plan, age_noise, seed, keep ? &before : nullptr, evicted);
         Slots now = slots;
         now.used = book.used();
         if (index) index->change(now, changed.data(), static_cast<int64_t>(changed.size()), asked, threads);
@@ -288,13 +292,13 @@ std::pair<nb::object, nb::object> remember(Book &book, nb::dict buffers, const S
     });
     tell(book, buffers);
     const auto n = static_cast<int64_t>(touched.size());
-    if (index && !keep) return {nb::none(), nb::none()};
-    return {tensor_of(std::move(touched), {n}), keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none()};
+    if (index && !keep) return {nb::none(), nb::none(), evicted};
+    nb::object keys = keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none();
+    return {tensor_of(std::move(touched), {n}), keys, evicted};
 }
 
-std::pair<nb::object, nb::object> update(Book &book, nb::dict buffers, Index *index, const Found &all, const Tensor &target,
-                                         const Optional &source, const Optional &mask, bool by_count, double age_noise,
-                                         nb::callable draw, bool keep, int threads) {
+Change update(Book &book, nb::dict buffers, Index *index, const Found &all, const Tensor &target, const Optional &source,
+              const Optional &mask, double power, double age_noise, nb::callable draw, bool keep, int threads) {
     const Slots slots = slots_of(book, buffers, &all);
     const int64_t *targets = target.numbers<int64_t>(all.n), *sources = optional<int64_t>(source, all.n);
     std::optional<Found> some;
@@ -310,14 +314,13 @@ std::pair<nb::object, nb::object> update(Book &book, nb::dict buffers, Index *in
         if (sources) sources = some_sources.data();
     }
     const Found &found = some ? *some : all;
-    const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k, by_count};
+    const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k, power};
     const Asked asked = found.asked();
     return remember(book, buffers, slots, index, examples, &asked, age_noise, draw, keep, threads);
 }
 
-std::pair<nb::object, nb::object> write_keys(Book &book, nb::dict buffers, Index *index, const Tensor &keys, const Tensor &values,
-                                        const Optional &source, const Optional &count, double age_noise, nb::callable draw,
-                                        bool keep, int threads) {
+Change write_keys(Book &book, nb::dict buffers, Index *index, const Tensor &keys, const Tensor &values, const Optional &source,
+                  const Optional &count, double age_noise, nb::callable draw, bool keep, int threads) {
     const Slots slots = slots_of(book, buffers);
     int64_t n;
     const float *vectors = keys.rows<float>(slots.key_size, n);
@@ -488,7 +491,7 @@ NB_MODULE(_native, module) {
     module.def("merge", merge, "units"_a, "inverse_lengths"_a, "slots"_a, "similarities"_a, "values"_a, "times"_a,
                "exclude"_a.none(), "key_size"_a, "k"_a, "inverse_temperature"_a);
     module.def("update", update, "book"_a, "buffers"_a, "index"_a.none(), "found"_a, "target"_a, "source"_a.none(),
-               "mask"_a.none(), "by_count"_a, "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
+               "mask"_a.none(), "power"_a, "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("write", write_keys, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),
                "count"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("put", put_rows, "book"_a, "buffers"_a, "index"_a.none(), "slots"_a, "keys"_a, "values"_a, "sources"_a, "counts"_a,

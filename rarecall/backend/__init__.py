@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from rarecall.memory import Memory
 
     Backend: TypeAlias = TorchBackend | NativeBackend
+
+
+# What changed: the slots touched, ascending, and their keys before, both only where they are asked for; and the values
+# of filled slots that were written over.
+Change: TypeAlias = tuple[Any, Any, list[int]]
 
 
 @functools.cache

@@ -95,10 +95,10 @@ class NativeBackend:
         mask: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor, Any]:
+    ) -> backend.Change:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
-        by_count, age_noise = self.memory.averaging == "count", self.memory.age_noise
-        return self._change(self.native.update, found, target, source, mask, by_count, age_noise, draw, keep)
+        power, age_noise = self.memory.count_power, self.memory.age_noise
+        return self._change(self.native.update, found, target, source, mask, power, age_noise, draw, keep)
 
     def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
         memory = self.memory
@@ -112,16 +112,16 @@ class NativeBackend:
         counts: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor, Any]:
+    ) -> backend.Change:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
         return self._change(self.native.write, keys, values, sources, counts, self.memory.age_noise, draw, keep)
 
-    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> tuple[Tensor, Any]:
+    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> backend.Change:
         fields = (rows[name] for name in ("keys", "values", "sources", "counts", "times"))
-        return slots, self._change(self.native.put, slots, *fields, now, keep)
+        return slots, self._change(self.native.put, slots, *fields, now, keep), []
 
-    def erase(self, slots: Tensor, keep: bool) -> tuple[Tensor, Any]:
-        return slots, self._change(self.native.erase, slots, keep)
+    def erase(self, slots: Tensor, keep: bool) -> backend.Change:
+        return slots, self._change(self.native.erase, slots, keep), []
 
     def _change(self, change: Any, *args: Any) -> Any:
         buffers, index = self.memory._buffers, self.memory._modules["search"].native_index

@@ -225,8 +225,12 @@ class TorchBackend:
         mask: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Confirm and write; return the slots touched, ascending, and their old keys where these are to be kept."""
+    ) -> backend.Change:
+        """Confirm and write.
+
+        Returns:
+            The slots touched, ascending; their old keys where these are to be kept; the values that were written over.
+        """
         memory = self._memory_in_step()
         rows = slice(None) if mask is None else mask
         query, nearest, answers = found.query[rows], found.slots[rows, 0], found.values[rows, 0]
@@ -239,7 +243,8 @@ class TorchBackend:
             refuse_edited_recall()
         confirmed, which, added = chosen.unique(return_inverse=True, return_counts=True)
         before = memory.keys[confirmed]
-        weighed = before if memory.averaging == "half" else before * memory.counts[confirmed, None]
+        power = memory.count_power
+        weighed = before * memory.counts[confirmed, None].to(before) ** power if power else before
         sums = weighed.index_put((which,), query[is_right], accumulate=True)
         # A query opposite to the key it confirms cancels it, and the key stays.
         cancelled = sums.norm(dim=1, keepdim=True) < CANCELLED
@@ -257,7 +262,7 @@ class TorchBackend:
         counts: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> backend.Change:
         """Write each key to a slot of its own; returns the same."""
         none, units = values.new_empty(0), normalise(keys)[0]
         confirmed = none, units.new_empty((0, self.memory.key_size)), none
@@ -270,7 +275,7 @@ class TorchBackend:
         new: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> backend.Change:
         """Confirm slots, with their new keys and the examples added, and write keys, values, sources and counts."""
         memory = self._memory_in_step()
         (confirmed, confirmed_keys, added), (keys, values, sources, counts) = of_confirmed, new
@@ -288,7 +293,8 @@ class TorchBackend:
         new_rows["counts"][to_write] = 1 if counts is None else counts
         now = memory.now + 1
         self._assign(touched, now, times=now.expand(len(touched)), **new_rows)
-        return touched, old["keys"] if keep else None
+        evicted = old["values"][to_write]
+        return touched, old["keys"] if keep else None, evicted[evicted >= 0].tolist()
 
     def _assign(self, slots: Tensor, now: Tensor, **rows: Tensor) -> None:
         """Put new rows into slots and set the time: all of it or, where Ctrl-C or an error comes between, nothing."""
@@ -352,20 +358,20 @@ class TorchBackend:
         return slots[order[:count]], since[:count]
 
     @torch.no_grad()
-    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> tuple[Tensor, Tensor | None]:
+    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> backend.Change:
         """Put rows, by the names of the buffers, into slots, (n,), ascending; returns the same."""
         before = self._memory_in_step().keys[slots]
         self._assign(slots, torch.tensor(now), **rows)
-        return slots, before if keep else None
+        return slots, before if keep else None, []
 
     @torch.no_grad()
-    def erase(self, slots: Tensor, keep: bool) -> tuple[Tensor, Tensor | None]:
+    def erase(self, slots: Tensor, keep: bool) -> backend.Change:
         """Empty filled slots, (n,), ascending; returns the same."""
         memory, none = self._memory_in_step(), torch.full_like(slots, -1)
         before = memory.keys[slots]
         empty = torch.zeros_like(before)
         self._assign(slots, memory.now, keys=empty, values=none, sources=none, counts=none + 1, times=none)
-        return slots, before if keep else None
+        return slots, before if keep else None, []
 
 
 def stamp(buffers: Mapping[str, Any]) -> tuple[Any, ...]:

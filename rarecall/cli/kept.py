@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -31,7 +32,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         if embeds:
             parser.add_argument(
                 "--embedder",
-                help="minilm (text), efficientnet (images), or module:function; by default that of the folder",
+                metavar="NAME",
+                help="minilm (text), efficientnet (images), or module:function (default: that of the folder)",
             )
             parser.add_argument("--files", action="store_true", help="examples are files, such as images")
         parser.set_defaults(run=run)
@@ -39,16 +41,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     teach = command("teach", _teach, "teach examples; from standard input: one a line, after its label and a tab", True)
     teach.add_argument("label", nargs="?", help="the label of all examples")
-    teach.add_argument("examples", nargs="*")
+    teach.add_argument("examples", nargs="*", help="texts, or files; by default one a line from standard input")
     _audited(teach)
     for name, text in (("ask", "answer questions"), ("explain", "answer questions, and say from which examples")):
         parser = command(name, _ask if name == "ask" else _explain, f"{text}; from standard input: one a line", True)
-        parser.add_argument("questions", nargs="*")
+        parser.add_argument("questions", nargs="*", help="texts, or files; by default one a line from standard input")
     parser.add_argument("--count", type=int, default=5, help="examples for each question (default: 5)")
     forget = command("forget", _forget, "forget examples for good: those that fit all that is given", True)
-    forget.add_argument("--label", type=_value)
-    forget.add_argument("--example")
-    forget.add_argument("--id", type=int, nargs="+")
+    forget.add_argument("--label", type=_value, help="taught as this label")
+    forget.add_argument("--example", help="this very example")
+    forget.add_argument("--id", type=int, nargs="+", help="numbers of examples, as `teach --json` prints them")
     forget.add_argument("--taught-by", help="who taught them")
     forget.add_argument(
         "--before", type=datetime.fromisoformat, metavar="TIME", help="taught before this time (ISO 8601)"
@@ -56,7 +58,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     forget.add_argument("--after", type=datetime.fromisoformat, metavar="TIME", help="taught at this time or later")
     _audited(forget)
     undo = command("undo", _undo, "take back the last entry of the history, or a given one")
-    undo.add_argument("entry", type=int, nargs="?")
+    undo.add_argument(
+        "entry", type=int, nargs="?", help="its number, as `report --history` shows it (default: the last)"
+    )
     _audited(undo)
     report = command(
         "report", _report, "show the classes: how many examples, how old, how often right, what is confused"
@@ -64,12 +68,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report.add_argument("--plot", type=Path, metavar="FILE", help="draw it to an image")
     report.add_argument("--history", action="store_true", help="show what was done instead")
     imported = command("import", _import, "teach a file of examples: .jsonl, .parquet, .npz or .csv", True)
-    imported.add_argument("file", type=Path)
+    imported.add_argument("file", type=Path, help="file to read")
     for column in ("example", "label", "key"):
-        imported.add_argument(f"--{column}", default=column, metavar="COLUMN", help=f"default: {column}")
+        imported.add_argument(
+            f"--{column}", default=column, metavar="COLUMN", help=f"column of the {column} (default: {column})"
+        )
     _audited(imported)
     exported = command("export", _export, "write all examples to a file: .jsonl, .parquet, .npz or .csv")
-    exported.add_argument("file", type=Path)
+    exported.add_argument("file", type=Path, help="file to write")
     checked = command("check", _check, "verify everything in the folder")
     checked.add_argument("--rebuild", action="store_true", help="make the snapshot anew, and do without what is lost")
 
@@ -135,8 +141,13 @@ def _explain(args: argparse.Namespace) -> None:
         questions = _given(args, args.questions)
         for question, answer in zip(questions, kept.ask(questions), strict=True):
             because = answer.explain(args.count)
-            lines = [f"{question}: {answer.label} ({answer.probability:.3f})"]
-            lines += [f"  {e.similarity:.3f}  {e.when:%Y-%m-%d}  {e.label}  {_shown(e.example)}" for e in because]
+            known = "" if answer.known else '; "I don\'t know" is likelier'
+            lines = [f"Question  {question}", f"Answer    {answer.label} (probability {answer.probability:.3f}{known})"]
+            width = max([len("label"), *(len(str(e.label)) for e in because)])
+            lines += [f"  similarity  taught on   {'label':<{width}}  example"] if because else []
+            for e in because:
+                lines.append(f"  {e.similarity:10.3f}  {e.when:%Y-%m-%d}  {e.label!s:<{width}}  {_shown(e.example)}")
+            lines.append("")
             found = {"question": str(question)} | _answer(answer) | {"because": [_evidence(each) for each in because]}
             _print(args, found, "\n".join(lines))
 
@@ -213,4 +224,4 @@ def _value(text: str) -> Any:
         number = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return number if isinstance(number, int | float) else text
+    return number if type(number) in (int, float) and math.isfinite(number) else text

@@ -1,4 +1,4 @@
-"""One memory for all ranks of a training: `shard` and `replicate`, on torch.distributed."""
+"""One memory for all ranks of a training, on torch.distributed: `shard`, `replicate`, and `asynchronous` replicas."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from rarecall.distributed.asynchronous import asynchronous
 from rarecall.distributed.backends import JointBackend, ReplicatedBackend, ShardedBackend
 from rarecall.distributed.joint import JointMemory, Part, empty_like
+from rarecall.distributed.owner import Conflicts
 from rarecall.distributed.team import Team
 from rarecall.memory import Memory
 from rarecall.slots import FIELDS
 
-__all__ = ["JointMemory", "replicate", "shard"]
+__all__ = ["Conflicts", "JointMemory", "asynchronous", "replicate", "shard"]
 
 
 def shard(memory: Memory, mesh: DeviceMesh, *, timeout: timedelta | None = None) -> JointMemory:
@@ -33,7 +35,10 @@ def shard(memory: Memory, mesh: DeviceMesh, *, timeout: timedelta | None = None)
         >>> recall = memory(query)                                       # doctest: +SKIP
     """
     if memory.eviction != "age":
-        raise ValueError(f"shard got a memory with eviction={memory.eviction!r}; ranks make room by age only.")
+        raise ValueError(
+            f"shard got a memory with eviction={memory.eviction!r}; slots on several ranks make room by age only. Keep "
+            "the whole memory on each rank: replicate(memory, mesh)."
+        )
     return _make("shard", memory, mesh, timeout, ShardedBackend)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -67,6 +68,11 @@ class JointBackend:
         """The backend of this rank's slots."""
         return self.part._state.backend
 
+    @property
+    def now(self) -> Tensor:
+        """() int64: updates so far."""
+        return self.part.now
+
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> Any:
         return self.local.found(tensors, exclude)
 
@@ -97,6 +103,7 @@ class JointBackend:
         keys = self.part.keys.new_zeros((2, len(target), self.part.key_size))
         if any(seeking_counts) or any(with_gradients):
             keys[:, needed] = self._keys(torch.stack([positive, negative])[:, needed])
+            takes_part[needed] &= keys[:, needed].any(2).all(0)  # zeros: another replica wrote the slot over meanwhile
         elsewhere = needed & ~has_right
         to_positive[elsewhere] = self.local.dots(found.query[elsewhere], keys[0, elsewhere])
         losses = (to_negative - to_positive + self.part.margin).relu().where(takes_part, -1.0)
@@ -105,6 +112,21 @@ class JointBackend:
             difference = (keys[1] - keys[0]) * (losses > 0)[:, None]
             gradient = self._gradient(found, torch.full_like(found.slots[:, :1], -1), keys[0], (difference, None, None))
         return self.local.mean(self.team.gather(losses, counts), gradient)
+
+    def merge(
+        self, query: Tensor, inverse_lengths: Tensor, by_rank: Sequence[Sequence[Tensor]], exclude: Tensor | None
+    ) -> Any:
+        """Return the k best of what the ranks found.
+
+        Args:
+            by_rank: slots of the rank, similarities, values and times, (n, m) each.
+        """
+        scored = []
+        # A rank's list ends with the lowest slot of equal ones; turned round, later columns have higher slots.
+        for field, kind in zip(zip(*by_rank, strict=True), (torch.int64, query.dtype, *[torch.int64] * 2), strict=True):
+            scored.append([each.to(kind).flip(1) for each in field])
+        scored[0] = [torch.where(each < 0, -1, each + rank * self.length) for rank, each in enumerate(scored[0])]
+        return self.local.merge(query, inverse_lengths, tuple(torch.cat(each, 1) for each in scored), exclude)
 
     def put(self, *args: Any) -> Any:
         """Set what slots of this rank hold."""
@@ -132,7 +154,7 @@ class JointBackend:
         mask: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> backend.Change:
         """Confirm and write on all ranks; return the slots touched on this one and their old keys."""
         rows = slice(None) if mask is None else mask
         query, nearest, right = found.query[rows], found.slots[rows, 0], (found.values[:, 0] == target)[rows]
@@ -148,13 +170,13 @@ class JointBackend:
         counts: Tensor | None,
         generator: torch.Generator | int | None,
         keep: bool,
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> backend.Change:
         examples = Examples(keys, torch.full_like(values, -1), values, sources, counts)
         return self._remember("write", examples, generator, keep)
 
     def _remember(
         self, call: str, examples: Examples, generator: torch.Generator | int | None, keep: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> backend.Change:
         """Check what all ranks bring together, then let each do its share."""
         missed = examples.nearest < 0
         keys = examples.keys
@@ -172,13 +194,9 @@ class JointBackend:
         if call == "write":
             optional = (getattr(mine, name) if name in fields else None for name in ("sources", "counts"))
             return self.local.write(mine.keys, mine.values, *optional, self._own(seed), keep)
-        nearest = mine.nearest[:, None]
-        answers = torch.where(nearest < 0, -1, mine.values[:, None])
-        similarities = torch.zeros_like(nearest, dtype=keys.dtype)
-        tensors = {"query": mine.keys, "inverse_lengths": similarities[:, 0], "slots": nearest, "values": answers}
-        tensors |= {"similarities": similarities, "weights": similarities}
+        found = confirming(self.local, *mine[:3])
         sources = mine.sources if "sources" in fields else None
-        return self.local.update(self.local.found(tensors, None), mine.values, sources, None, self._own(seed), keep)
+        return self.local.update(found, mine.values, sources, None, self._own(seed), keep)
 
     def _pack(self, examples: Examples, fields: list[str], rows: Tensor) -> Tensor:
         """Examples as bytes, (n, width); those without a source or a count get the default."""
@@ -209,6 +227,10 @@ class JointBackend:
         self, examples: Examples, missing: list[int], counts: list[int], rooms: list[int], fields: list[str], seed: int
     ) -> Examples:
         """What of all ranks' examples this rank is to remember, in their order; its nearest slots are its own."""
+        raise NotImplementedError
+
+    def fetch(self, slots: Tensor, held: Tensor, changed: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Return what slots of any ranks hold, (n,) int64, ascending -> (n, ...); changed: what some held before."""
         raise NotImplementedError
 
     def _newest(self, target: Tensor, exclude: Tensor | None, counts: list[int]) -> Tensor:
@@ -296,16 +318,10 @@ class ShardedBackend(JointBackend):
         mine = counts[team.rank]
         to, of = [count * columns for count in counts], [mine * width for width in widths]
         answers = unpack(team.exchange(entries, to, of), *((kind, 1) for kind in like))
-        scored = []
-        for field, kind in zip(answers, (torch.int64, dtype, torch.int64, torch.int64), strict=True):
-            by_rank = zip(field.to(kind).split(of), widths, strict=True)
-            # A rank's list ends with the lowest slot of equal ones; turned round, later columns have higher slots.
-            scored.append([each.view(mine, width).flip(1) for each, width in by_rank])
-        scored[0] = [torch.where(each < 0, -1, each + rank * self.length) for rank, each in enumerate(scored[0])]
+        by_rank = zip(*(field.split(of) for field in answers), strict=True)
+        scored = [[each.view(mine, width) for each in its] for its, width in zip(by_rank, widths, strict=True)]
         own = slice(sum(counts[: team.rank]), sum(counts[: team.rank + 1]))
-        return self.local.merge(
-            found.query[own], found.inverse_lengths[own], tuple(torch.cat(each, 1) for each in scored), exclude
-        )
+        return self.merge(found.query[own], found.inverse_lengths[own], scored, exclude)
 
     def recall_gradient(
         self, found: Any, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
@@ -318,7 +334,7 @@ class ShardedBackend(JointBackend):
         """
         self.team.meet("backward")
         used, rows = found.slots.clamp(min=0).unique(return_inverse=True)
-        return self._gradient(found, torch.where(found.slots < 0, -1, rows), self._fetch(used, keys, changed), of)
+        return self._gradient(found, torch.where(found.slots < 0, -1, rows), self.fetch(used, keys, changed), of)
 
     def _share(
         self, examples: Examples, missing: list[int], counts: list[int], rooms: list[int], fields: list[str], seed: int
@@ -367,29 +383,40 @@ class ShardedBackend(JointBackend):
         slots = self.local.newest(*(column.contiguous() for column in wanted.unbind(1)))
         times = torch.where(slots < 0, -1, self.part.times[slots.clamp(min=0)])
         answers = team.exchange(torch.stack([slots + self.first, times], 1), counts, [len(target)] * team.size)
-        slots, times = answers.view(team.size, len(target), 2).unbind(2)
-        # Of equal times the higher rank, which has the higher slots.
-        ranks = torch.arange(team.size, device=times.device)[:, None]
-        best = (times * team.size + ranks).argmax(0, keepdim=True)
-        return torch.where(times.gather(0, best) < 0, -1, slots.gather(0, best)).squeeze(0)
+        return newest_of(*answers.view(team.size, len(target), 2).unbind(2))
 
     def _keys(self, slots: Tensor) -> Tensor:
         used, rows = slots.unique(return_inverse=True)
-        nothing = slots.new_empty(0), self.part.keys[:0]
-        return self._fetch(used, self.part.keys, nothing)[rows]
+        return self.fetch(used, self.part.keys)[rows]
 
-    def _fetch(self, slots: Tensor, keys: Tensor, changed: tuple[Tensor, Tensor]) -> Tensor:
-        """The keys of slots of any ranks, (n,) int64, ascending -> (n, key_size)."""
+    def fetch(self, slots: Tensor, held: Tensor, changed: tuple[Tensor, Tensor] | None = None) -> Tensor:
         to = (slots // self.length).bincount(minlength=self.team.size).tolist()
         of = self.team.counts(to)
         wanted = self.team.exchange(slots, to, of) - self.first
-        sent = keys[wanted]
-        changed_slots, before = changed
+        sent = held[wanted]
+        changed_slots, before = changed or (slots[:0], held[:0])
         if len(changed_slots):
             place = torch.searchsorted(changed_slots, wanted).clamp_(max=len(changed_slots) - 1)
             is_changed = changed_slots[place] == wanted
             sent[is_changed] = before[place[is_changed]]
         return self.team.exchange(sent, of, to)
+
+
+def newest_of(slots: Tensor, times: Tensor) -> Tensor:
+    """Return the newest slot of those that the ranks have for n values, (ranks, n) each; -1 where all times are -1."""
+    # Of equal times the higher rank, which has the higher slots.
+    ranks = torch.arange(len(times), device=times.device)[:, None]
+    best = (times * len(times) + ranks).argmax(0, keepdim=True)
+    return torch.where(times.gather(0, best) < 0, -1, slots.gather(0, best)).squeeze(0)
+
+
+def confirming(local: Any, query: Tensor, nearest: Tensor, values: Tensor) -> Any:
+    """Return a recall for an update in which normalised queries, (n, d), confirm a slot each, (n,), or none: -1."""
+    slots = nearest[:, None]
+    answers = torch.where(slots < 0, -1, values[:, None])
+    zeros = torch.zeros_like(slots, dtype=query.dtype)
+    tensors = {"query": query, "inverse_lengths": zeros[:, 0], "slots": slots, "values": answers}
+    return local.found(tensors | {"similarities": zeros, "weights": zeros}, None)
 
 
 def _check_times(times: list[int]) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
 from rarecall.backend.torch_backend import TorchBackend
+from rarecall.checks import check_room
+from rarecall.class_means import Project
 from rarecall.distributed.backends import JointBackend
 from rarecall.distributed.team import pack, unpack
 from rarecall.gradient import History
@@ -68,6 +70,13 @@ class Part(Memory):
         joint.team.raise_together(_check_same, said)
         return super()._forget(name, ids) if len(ids) else self._erase(ids.long())
 
+    def _make_room(self, count: int, zeros: int, confirmed: Tensor) -> None:
+        team = self.joint.team
+        heard = team.meet("make room", count, zeros, len(confirmed))
+        count, zeros = heard[:, :2].sum(0).tolist()
+        team.raise_together(check_room, count, self.capacity, zeros)
+        super()._make_room(count, zeros, team.gather(confirmed, heard[:, 2].tolist()))
+
     def _erase(self, slots: Tensor) -> int:
         emptied = self.joint.of_all(self.joint.team.meet("erase", len(slots))[:, 0].tolist())
         if emptied:
@@ -102,8 +111,10 @@ class JointMemory(Memory):
 
     key_size, k, margin = _of_part("key_size"), _of_part("k"), _of_part("margin")
     inverse_temperature, age_noise = _of_part("inverse_temperature"), _of_part("age_noise")
+    averaging, eviction = _of_part("averaging"), _of_part("eviction")
     lock, search, _state = _of_part("lock"), _of_part("search"), _of_part("_state")
-    now = _of_part("now")
+    now = property(lambda self: self._joint.now)
+    evicted = _of_part("evicted")  # of this rank's slots
     keys, values, sources = _of_all("keys"), _of_all("values"), _of_all("sources")
     counts, times, ages = _of_all("counts"), _of_all("times"), _of_all("ages")
     capacity = property(lambda self: self._joint.capacity)
@@ -183,12 +194,29 @@ class JointMemory(Memory):
         slots: Slots = self._together("slots", self._gather_slots)
         return slots
 
+    def trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the source and the age of each slot, as `Memory` does; each rank may ask for others."""
+        if not self._joint.sharded:
+            return self._part.trace(slots)
+        found: tuple[Tensor, Tensor] = self._together("trace", self._trace, slots)
+        return found
+
     def class_means(self, values: Tensor) -> Tensor:
         """Return the mean of the keys of each value on all ranks, as `Memory` does; each rank may ask for others."""
         if not self._joint.sharded:
             return self._part.class_means(values)
         means: Tensor = self._together("class_means", self._add_means, values)
         return means
+
+    def class_scores(self, project: Project, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
+        """Return the products of queries with vectors of the means of their neighbours' values, as `Memory` does."""
+        if not self._joint.sharded:
+            return self._part.class_scores(project, query, slots, values)
+        classes, columns = values.unique(return_inverse=True)
+        means = self.class_means(classes)
+        vectors, offsets = project(means)
+        scores = torch.addmm(offsets, query, vectors.T)
+        return scores.masked_fill_(~means.any(1), -torch.inf).gather(1, columns)
 
     def merge(self, other: Memory) -> None:
         """Write all that each rank's other memory holds into this one; of one that all ranks hold, rank 0 brings it."""
@@ -248,6 +276,12 @@ class JointMemory(Memory):
         total = heard.view(team.size, len(values), -1).sum(0)  # of integers: in any order the same
         return means.mean(total[:, :-1], total[:, -1])
 
+    def _trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        self._joint.team.meet("trace")
+        used, rows = slots.clamp(min=0).unique(return_inverse=True)
+        sources, times = (self._joint.fetch(used, held)[rows] for held in (self._part.sources, self._part.times))
+        return self._traced(slots, sources, times)
+
     def _gather_memory(self) -> Memory:
         memory = empty_like(self, Memory, self.capacity, self.now.device)
         slots, *rows, ages = self._gather_slots()
@@ -259,6 +293,7 @@ class JointMemory(Memory):
 
     def _view(self, name: str) -> Any:
         """A field of the slots of all ranks: a DTensor of which this rank has its own, or a tensor that all have."""
+        self._joint.team.refuse_if_lost()
         joint, mine = self._joint, getattr(self._part, name)
         if not joint.sharded:
             return mine
@@ -296,6 +331,7 @@ class JointMemory(Memory):
         return Elsewhere, (self._joint.team.rank,)
 
     def _apply(self, fn: Any, recurse: bool = True) -> JointMemory:
+        self._joint.team.refuse_if_lost()
         device = fn(torch.empty((), dtype=torch.int64, device=self.now.device)).device
         if device.type != self.now.device.type:
             raise ValueError(
@@ -320,6 +356,7 @@ class JointMemory(Memory):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        self._joint.team.refuse_if_lost()
         given = {name: state_dict[prefix + name] for name in NAMES if prefix + name in state_dict}
         missing_keys += [prefix + name for name in NAMES if strict and name not in given]
         if self._joint.count:

@@ -25,6 +25,7 @@ class Team:
 
     Attributes:
         rank, size: of the mesh's dimension.
+        timeout: within which the others have to answer.
         sent: payload bytes that this rank has sent to others so far.
         lost: why the ranks can no longer work together; None while they can.
     """
@@ -32,10 +33,10 @@ class Team:
     def __init__(self, mesh: DeviceMesh, timeout: timedelta | None) -> None:
         of_mesh = mesh.get_group()
         self.mesh, self.device = mesh, torch.device(mesh.device_type)
-        timeout = of_mesh._get_backend(self.device).options._timeout if timeout is None else timeout
+        self.timeout = of_mesh._get_backend(self.device).options._timeout if timeout is None else timeout
         self.group = dist.new_group(
             dist.get_process_group_ranks(of_mesh),
-            timeout=timeout,
+            timeout=self.timeout,
             backend=dist.get_backend(of_mesh),
             use_local_synchronization=True,
         )
@@ -180,8 +181,9 @@ class _RefusedError(Exception):
 
 def pack(*tensors: Tensor) -> Tensor:
     """(n, ...) each -> (n, bytes of all) uint8."""
-    flat = (tensor.reshape(len(tensor), tensor.shape[1:].numel()).contiguous() for tensor in tensors)
-    return torch.cat([tensor.view(torch.uint8) for tensor in flat], 1)
+    flat = (tensor.reshape(len(tensor), tensor.shape[1:].numel()) for tensor in tensors)
+    # Not by `contiguous`, which leaves the strides of at most one row as they are.
+    return torch.cat([tensor.clone(memory_format=torch.contiguous_format).view(torch.uint8) for tensor in flat], 1)
 
 
 def unpack(rows: Tensor, *like: tuple[torch.dtype, int]) -> list[Tensor]:

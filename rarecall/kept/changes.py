@@ -6,12 +6,14 @@ All of it is called by one who holds the folder's lock, `KeptMemory.writing`. `s
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from rarecall.store.kept_memory import KeptMemory
+from rarecall.store.labels import Label
 from rarecall.store.slots import ENTRY, EXAMPLE, LABEL, NO_CHANGES, NOWHERE, OLD_ENTRY, OLD_SLOT, SLOT, Floats, Ints
 
 log = logging.getLogger("rarecall")
@@ -29,7 +31,7 @@ def teach(
     taught: Sequence[tuple[float | None, str | None]] | None = None,
     settings: dict[str, Any] | None = None,
     **said: Any,
-) -> tuple[list[int], int]:
+) -> list[int]:
     """Teach new examples.
 
     Args:
@@ -44,7 +46,7 @@ def teach(
         said: see above.
 
     Returns:
-        Their numbers, and how many examples were written over.
+        Their numbers.
     """
     numbers, new = kept.labels.numbers(labels)
     nearest = zip(numbers, *kept.nearest(units), strict=True) if kind == "teach" else ()
@@ -57,9 +59,9 @@ def teach(
     taught = [(None, None)] * len(units) if taught is None else taught
     rows = zip(taught, contents, units, strict=True)
     examples = [(*before, *content, unit.tobytes()) for before, content, unit in rows]
-    detail = {"evicted": len(out)} if len(out) else {}
+    detail = {"evicted": _count(kept, out)} if len(out) else {}
     kept.commit(kind, changes, (first, units), examples=examples, labels=new, settings=settings, detail=detail, **said)
-    return list(range(first, first + len(units))), len(out)
+    return list(range(first, first + len(units)))
 
 
 def relabel(kept: KeptMemory, ids: Ints, label: Any, **said: Any) -> None:
@@ -124,6 +126,11 @@ def undone_by(kept: KeptMemory) -> dict[int, int]:
             del undone[entry]
         undone[of] = by
     return undone
+
+
+def _count(kept: KeptMemory, out: Ints) -> list[tuple[Label, int]]:
+    """Return how many examples of each label go out of memory."""
+    return [(kept.labels[number], count) for number, count in Counter(out[:, LABEL].tolist()).items()]
 
 
 def _find_other_slots(kept: KeptMemory, ids: Ints, places: Ints) -> Ints:

@@ -20,6 +20,7 @@ from rarecall.kept.expiry import Expiry
 from rarecall.kept.records import Answer, Evidence, Line, Taught, when
 from rarecall.memory import Memory
 from rarecall.report import Report, report
+from rarecall.search import SEARCHES
 from rarecall.store import exchange
 from rarecall.store.content import KEEP, encode
 from rarecall.store.kept_memory import KeptMemory
@@ -108,7 +109,7 @@ class KeptClassifier:
         Returns:
             The number of the example, or a list of them.
         """
-        one_label = _is_scalar(label)
+        one_label = not isinstance(label, list | tuple) and getattr(label, "ndim", 0) == 0
         examples, many = self._embedding.examples(example, keys, many=not one_label)
         labels = [label] * len(examples) if one_label else list(label)
         if len(labels) != len(examples):
@@ -167,13 +168,15 @@ class KeptClassifier:
             changes.rename(kept, ids, to, who=who or self.who, reason=reason)
             return len(ids)
 
-    def correct(self, example: Any, label: Any, *, who: str | None = None, reason: str | None = None) -> None:
+    def correct(
+        self, example: Any, label: Any, *, keys: Any = None, who: str | None = None, reason: str | None = None
+    ) -> None:
         """Say what the right answer is: what was taught of this example is relabelled; if nothing was, it is taught."""
         with self._kept.writing():
             if len(self._find(example, None)):
                 self.relabel(example, label, who=who, reason=reason)
             else:
-                self.teach(example, label, who=who, reason=reason)
+                self.teach(example, label, keys=keys, who=who, reason=reason)
 
     def forget(
         self,
@@ -182,8 +185,8 @@ class KeptClassifier:
         example: Any = None,
         id: int | Sequence[int] | None = None,
         who: str | None = None,
-        before: datetime | float | None = None,
-        after: datetime | float | None = None,
+        before: datetime | str | float | None = None,
+        after: datetime | str | float | None = None,
         reason: str | None = None,
         by: str | None = None,
     ) -> int:
@@ -197,7 +200,7 @@ class KeptClassifier:
             example: as it was taught.
             id: its number, or several.
             who: who taught it.
-            before: when it was taught: before this time, a datetime or seconds since 1970.
+            before: when it was taught: before this time, a datetime, ISO 8601 text or seconds since 1970.
             after: at this time or later.
             reason: why; it stays in the history.
             by: who forgets; it stays in the history.
@@ -510,8 +513,8 @@ class KeptClassifier:
         if "key_size" not in kept.settings:
             settings = {"key_size": units.shape[1], "embedder": self._embedding.name}
         said = {"who": who or self.who, "reason": reason}
-        ids, evicted = changes.teach(kept, kind, units, labels, contents, taught=taught, settings=settings, **said)
-        self._warn_if_full(evicted)
+        ids = changes.teach(kept, kind, units, labels, contents, taught=taught, settings=settings, **said)
+        self._warn_if_full()
         return ids
 
     def _find(self, example: Any, id: int | Sequence[int] | None) -> Ints:
@@ -536,21 +539,20 @@ class KeptClassifier:
                 kind = "create" if kept.now == 0 else "settings"
                 kept.commit(kind, NO_CHANGES, who=self.who, detail=changed, settings=changed)
 
-    def _warn_if_full(self, evicted: int) -> None:
-        capacity = self._kept.settings["capacity"]
-        if self._warned or capacity == "grow" or self._kept.memory is None:
+    def _warn_if_full(self) -> None:
+        capacity, memory = self._kept.settings["capacity"], self._kept.memory
+        if self._warned or capacity == "grow" or memory is None or len(memory) < NEARLY_FULL * int(capacity):
             return
-        filled = len(self._kept.memory)
-        if filled >= NEARLY_FULL * int(capacity):
-            self._warned = True
-            oldest = "the slots touched least recently are being written over"
-            say = oldest if evicted else f"when it is full, {oldest}"
-            warnings.warn(
-                f"{self.folder} has filled {filled} of its {capacity} slots; {say}. To let it grow: "
-                'rarecall.open(..., capacity="grow").',
-                RuntimeWarning,
-                stacklevel=4,
-            )
+        self._warned = True
+        times = self._kept.array("times")
+        oldest = self._kept.labels[self._kept.array("values")[np.where(times < 0, self.entry, times).argmin()]]
+        warnings.warn(
+            f"{self.folder} has filled {len(memory)} of its {capacity} slots. A full one writes over those that were "
+            f"touched least recently, the first of them now a slot of {oldest!r}; the history says what was evicted. "
+            'To let it grow: rarecall.open(..., capacity="grow").',
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def open(folder: str | Path, embed: Any = None, **options: Any) -> KeptClassifier:
@@ -570,6 +572,8 @@ def open(folder: str | Path, embed: Any = None, **options: Any) -> KeptClassifie
 
 
 def _check_settings(given: dict[str, Any]) -> None:
+    if given.get("search", "exact") not in SEARCHES:
+        raise ValueError(f"open got search={given['search']!r}; expected one of {', '.join(SEARCHES)}.")
     if given.get("reader", "blend") not in reading.READERS:
         raise ValueError(f"open got reader={given['reader']!r}; expected one of {', '.join(reading.READERS)}.")
     if given.get("expire", 0) < 0:
@@ -581,9 +585,6 @@ def _check_settings(given: dict[str, Any]) -> None:
         raise ValueError(f"open got keep={given['keep']!r}; expected one of {', '.join(KEEP)}.")
 
 
-def _is_scalar(label: Any) -> bool:
-    return isinstance(label, str | int | float | bool | np.generic) or getattr(label, "ndim", None) == 0
-
-
-def _seconds(when: datetime | float | None, default: float) -> float:
+def _seconds(when: datetime | str | float | None, default: float) -> float:
+    when = datetime.fromisoformat(when) if isinstance(when, str) else when
     return default if when is None else when.timestamp() if isinstance(when, datetime) else when

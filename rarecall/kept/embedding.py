@@ -59,6 +59,10 @@ class Embedding:
             return ([array], False) if array.ndim == 1 else (list(array), True)
         if isinstance(given, list | tuple | set) or (many and not isinstance(given, str | bytes)):
             return list(given), True
+        if (
+            isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "UO"
+        ):  # of texts; others are images
+            return given.tolist(), True
         if hasattr(given, "tolist") and type(given).__module__.startswith("pandas"):
             return given.tolist(), True
         return [given], False
@@ -92,12 +96,14 @@ class Embedding:
         return units
 
     def find(self, example: Any) -> Ints:
-        """Return the numbers of the examples that were taught with this content."""
-        examples, _ = self.examples(example, None)
-        if len(examples) != 1:
-            raise ValueError(f"Got {len(examples)} examples; expected one, or their numbers: id=....")
-        key = self.units(examples).tobytes() if self.embed is None else None  # without content, the key tells it
-        return self._kept.journal.find(*self.contents(examples)[0], key)
+        """Return the numbers of the examples that were taught with this content, or of this embedding."""
+        key = None
+        if self.embed is None and isinstance(example, list | tuple | np.ndarray | Tensor):
+            examples, many = self.examples(example, None)
+            if many:
+                raise ValueError(f"Got {len(examples)} embeddings; expected one, or the examples' numbers: id=....")
+            example, key = None, self.units(examples).tobytes()
+        return self._kept.journal.find(*encode(example, self._kept.settings["keep"]), key)
 
     def check(self) -> None:
         """Refuse an embedder that gives other keys to what was taught."""

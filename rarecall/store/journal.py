@@ -93,6 +93,8 @@ class Journal:
 
     def __init__(self, path: Path, readonly: bool = False) -> None:
         self.path, self.readonly = path, readonly
+        self.entries = self.examples = self.labels = 0
+        self.digest = START
         with self._explained():
             self._db = self._connect(path, readonly)
             if not readonly and not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -103,7 +105,7 @@ class Journal:
             tables = dict(self._db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
         if tables != SCHEMA:
             raise FolderDamaged(f"{path} has other tables than rarecall makes. {self._advice()}")
-        self.entries, self.examples, self.labels, self.digest = self._head()
+        self.refresh()
 
     def _connect(self, path: Path, readonly: bool) -> sqlite3.Connection:
         uri = path.absolute().as_uri()
@@ -126,16 +128,17 @@ class Journal:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of it is on the disk afterwards, or, where an error comes between, nothing."""
-        head = getattr(self, "entries", 0), getattr(self, "examples", 0), getattr(self, "labels", 0)
-        digest = getattr(self, "digest", START)
-        self._db.execute("BEGIN IMMEDIATE")
+        before = self.entries, self.examples, self.labels, self.digest
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            self.entries, self.examples, self.labels, self.digest = *head, digest
+            self.entries, self.examples, self.labels, self.digest = before
+            with contextlib.suppress(FolderError):  # Ctrl-C may have come after the commit
+                self.refresh()
             raise
 
     def append(
@@ -209,7 +212,7 @@ class Journal:
     # ---- reading ----
 
     def refresh(self) -> None:
-        """See what another process has written since."""
+        """See what was written since, by another process or before Ctrl-C."""
         self.entries, self.examples, self.labels, self.digest = self._head()
 
     @contextmanager
@@ -227,11 +230,12 @@ class Journal:
                 self._db.execute("ROLLBACK")
 
     def settings(self) -> dict[str, Any]:
-        """Return all settings."""
+        """Return all settings but the head."""
         found = {}
         for name, value, digest in self._rows("SELECT name, value, digest FROM settings"):
             self._check(digest == _digest(name, value), f"the setting {name!r}")
             found[name] = json.loads(value)
+        found.pop("head", None)
         return found
 
     def label_names(self, start: int = 0) -> list[str]:

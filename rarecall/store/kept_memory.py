@@ -160,9 +160,9 @@ class KeptMemory:
             known: the keys of the examples from a number on; those of others are read from the journal.
         """
         self.places.set(changes)
-        self._now = now
         key_size = int(self.settings.get("key_size", 0))
         if not key_size:
+            self._now = now
             return
         self._make_room(int(changes[:, SLOT].max(initial=0)) + 1, key_size)
         # Where examples only come to a slot, later than all that it has, they are averaged into its key. Any other slot
@@ -184,6 +184,7 @@ class KeptMemory:
         slots = sorted(came)
         for start in range(0, max(len(slots), 1), REBUILT_AT_ONCE):  # once where there is none: the clock goes on
             self._put(self._rows(slots[start : start + REBUILT_AT_ONCE], came, anew, known), now)
+        self._now = now  # last: where Ctrl-C comes before, all of it is taken up again
 
     def _rows(self, slots: list[int], came: dict[int, list[int]], anew: set[int], known: Any) -> Rows:
         """Return what slots hold after examples came to them."""
@@ -205,14 +206,14 @@ class KeptMemory:
         assert self.memory is not None
         fields = {name: torch.from_numpy(getattr(rows, name)) for name in FIELDS}
         slots = torch.from_numpy(rows.slots)
+        self._changed.update(rows.slots.tolist())
+        self._used = max(self._used, int(rows.slots[-1]) + 1 if len(rows.slots) else 0)
         if self._opened:  # not by `Memory.put`, which checks that such slots can be
             self.memory._changing(self.memory._put, slots, now, fields)
         else:  # nobody asks it yet: what follows from the slots is made when all are there
             for name, row in fields.items():
                 self.memory._buffers[name][slots] = row
             self.memory.now.fill_(now)
-        self._changed.update(rows.slots.tolist())
-        self._used = max(self._used, int(rows.slots[-1]) + 1 if len(rows.slots) else 0)
 
     def _keys(self, examples: Ints, known: tuple[int, Floats] | None) -> Floats:
         if known is not None and examples.min(initial=known[0]) >= known[0]:
@@ -239,6 +240,9 @@ class KeptMemory:
             self.check_open()
             assert self._writer is not None
             self._writer.check()
+            # Ctrl-C may have come when an entry was in the journal, and not yet in memory.
+            if self.journal.entries != self._now and self._replay(self._now):
+                self._purge()
             yield
 
     def commit(self, kind: str, changes: Ints, known: tuple[int, Floats] | None = None, **details: Any) -> None:
@@ -305,6 +309,8 @@ class KeptMemory:
             return found
 
         def state() -> snapshot.State:
+            if self.journal.entries != self._now:  # after Ctrl-C; see `writing`
+                raise snapshot.Aborted
             saved[:] = [self._unsaved]
             return snapshot.State(self._now, self.journal.digest, self.places.table.copy(), self._used)
 

@@ -32,9 +32,10 @@ class Labels:
     def add(self, names: Iterable[str]) -> None:
         """Add labels, as JSON."""
         for name in names:
-            self._labels.append(json.loads(name))
-            self._numbers[name] = len(self.names)
-            self.names.append(name)
+            number = len(self.names)
+            self._labels[number:] = [json.loads(name)]
+            self._numbers[name] = number
+            self.names.append(name)  # last: where Ctrl-C comes before, it is added again
 
     def number(self, label: Any) -> int:
         """Return the number of a label; NOWHERE, which no example has, where it was never taught."""

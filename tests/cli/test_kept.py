@@ -25,10 +25,15 @@ def run(capsys, monkeypatch, tmp_path):
 
 def test_teach_ask_explain_forget_undo(run):
     assert run("teach", "lost", "where is my card", "I lost my card", "--who", "anna") == "taught 2 examples\n"
-    run("teach", stdin="stolen\tmy card was stolen\n7\tseven\n")
+    run("teach", stdin="stolen\tmy card was stolen\n7\tseven\ntrue\tyes\n")
+    assert json.loads(run("ask", "yes", "--json"))["label"] == "true"  # text, but for numbers
     assert run("ask", "where is my card").split("\t")[0] == "lost"
     assert run("ask", stdin="seven\n").startswith("7\t")
-    assert "where is my card" in run("explain", "where is my card")
+    told = run("explain", "where is my card").splitlines()
+    assert told[0] == "Question  where is my card"
+    assert told[1].startswith("Answer    lost (probability ")
+    assert told[2].split() == ["similarity", "taught", "on", "label", "example"]
+    assert told[3].split()[2:] == ["lost", "where", "is", "my", "card"]
     answer = json.loads(run("explain", "where is my card", "--json", "--count", 2))
     assert (answer["label"], answer["because"][0]["example"], len(answer["because"])) == ("lost", "where is my card", 2)
     assert run("forget", "--label", "stolen", "--reason", "asked to") == "forgot 1 examples\n"

@@ -162,6 +162,7 @@ memories = st.fixed_dictionaries(
         "capacity": st.integers(1, 40),
         "k": st.integers(1, 12),
         "age_noise": st.sampled_from([0.0, 2.5, 8.0]),
+        "averaging": st.sampled_from(["half", "count"]),
     }
 )
 lives = given(
@@ -180,6 +181,13 @@ def test_ranks_together_are_one_memory(size) -> None:
         made(size)(live, layout, backend, seed, arguments, 8)
 
     together()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_replicas_make_room_as_one_memory_does(size) -> None:
+    balanced = {"key_size": 4, "capacity": 20, "k": 5, "age_noise": 2.5, "averaging": "count", "eviction": "balanced"}
+    for seed in range(5):
+        made(size)(live, "replicate", "native", seed, balanced, 30)
 
 
 @pytest.mark.slow

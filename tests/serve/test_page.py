@@ -134,7 +134,7 @@ def test_draw_teach_ask_correct_undo_forget_reload_two_tabs(open_page):
     says(page, "house")
 
 
-def test_text_with_why_rename_merge_move_and_export(open_page, client, tmp_path):
+def test_text_with_why_rename_merge_export_and_import(open_page, client, tmp_path):
     page = open_page()
     choose(page, "Text")
     page.locator("#question").fill("the machine ate my card")
@@ -177,6 +177,18 @@ def test_text_with_why_rename_merge_move_and_export(open_page, client, tmp_path)
         ("a thief has my card", "theft"),
         ("the machine ate my card", "swallowed"),
     ]
+
+    page.get_by_role("button", name="Forget theft").click()
+    page.locator("#dialog").get_by_role("button", name="Forget", exact=True).click()
+    knows(page, "swallowed")
+    page.locator("#import-file").set_input_files(tmp_path / "all.jsonl")
+    knows(page, "swallowed", "theft")
+    expect(page.locator("#history li").first).to_contain_text("imported from all.jsonl")
+    page.locator("#toast").get_by_role("button", name="Undo").click()
+    knows(page, "swallowed")
+    (tmp_path / "bad.jsonl").write_text('{"example": "no label"}\n')
+    page.locator("#import-file").set_input_files(tmp_path / "bad.jsonl")
+    expect(page.locator("#toast")).to_contain_text("Line 1 of bad.jsonl")
 
 
 def test_a_picture_is_taught_from_one_file(open_page, tmp_path):

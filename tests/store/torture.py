@@ -3,11 +3,13 @@
     --kills 1000    kill -9 at random moments of teach, relabel, forget, undo, compact and open
     --stops 40      stop at every write and sync of this many steps, by what strace saw: as a kill, and as a power cut
     --flips 5000    flip a bit of a file, or cut it short
+    --out FILE      write what was done as JSON
 
 Prints what it did. Exits with 1 where anything was lost or wrong.
 """
 
 import argparse
+import json
 import logging
 import os
 import random
@@ -24,16 +26,25 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.machine import provenance
 from rarecall.store import FolderError
 from rarecall.store.check import check
 from tests.store.life import everything, open_folder, step
 
+KILLS_IN_A_LIFE = 100  # then a new folder is begun: all of it is read after each kill
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def kill(kills, seed=0):
     """Kill a process that lives in a folder, again and again; return what was done."""
     torch.set_num_threads(1)
+    counts = Counter()
+    for life in range(0, kills, KILLS_IN_A_LIFE):
+        counts += _kill(min(KILLS_IN_A_LIFE, kills - life), seed + life)
+    return counts
+
+
+def _kill(kills, seed):
     chance, done, counts = random.Random(seed), 0, Counter()
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory(dir=SCRATCH) as aside:
         folder = Path(place) / "kept"
@@ -47,11 +58,13 @@ def kill(kills, seed=0):
             if not (folder / "journal.sqlite").exists():
                 continue
             with open_folder(folder, readonly=done > 0 and chance.random() < 0.5) as kept:
-                if everything(kept) != everything(reference):  # the step that was on its way was committed
-                    step(reference, done, seed)
-                    done += 1
-                    counts["found done, not acknowledged"] += 1
-                assert everything(kept) == everything(reference), f"after {done} steps (seed {seed})"
+                found, expected = everything(kept), everything(reference)
+            if found != expected:  # the step that was on its way was committed
+                step(reference, done, seed)
+                done += 1
+                counts["found done, not acknowledged"] += 1
+                expected = everything(reference)
+            assert found == expected, f"after {done} steps (seed {seed})"
             counts["kills"] += 1
         counts["entries"] = len(reference.history())
         reference.close()
@@ -308,18 +321,25 @@ def main():
     parser.add_argument("--stops", type=int, default=40)
     parser.add_argument("--flips", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--live", help=argparse.SUPPRESS)
     args = parser.parse_args()
     logging.getLogger("rarecall").setLevel(logging.ERROR)  # that a damaged snapshot is not used is expected here
     if args.live:
         return live(args.live, args.stops, args.seed)
+    command = f"python -m tests.store.torture --kills {args.kills} --stops {args.stops} --flips {args.flips}"
+    result = provenance() | {"command": command, "experiment": "kept-torture", "seed": args.seed}
     for run, amount in ((kill, args.kills), (stop, args.stops), (flip, args.flips)):
         if amount:
             began = time.monotonic()
-            counts = run(amount, args.seed)
-            print(f"{run.__name__}: nothing lost, nothing wrong, in {time.monotonic() - began:.0f} s")
-            for name, count in sorted(counts.items()):
+            counts = dict(sorted(run(amount, args.seed).items()))
+            seconds = round(time.monotonic() - began)
+            print(f"{run.__name__}: nothing lost, nothing wrong, in {seconds} s")
+            for name, count in counts.items():
                 print(f"  {count:8d} {name}", flush=True)
+            result[run.__name__] = {"result": "nothing lost, nothing wrong", "seconds": seconds} | counts
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -535,6 +535,41 @@ $("export").onclick = guarded(async () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 });
 
+// A file of JSON lines with example and label, as the export writes it, is taught in as few requests as may be.
+async function importFile(file) {
+  const rows = (await file.text()).split("\n").map((line) => line.trim()).filter(Boolean).map((line, i) => {
+    let row = null;
+    try { row = JSON.parse(line); } catch { /* told below */ }
+    if (row?.example == null || row.label == null) throw new Error(`Line ${i + 1} of ${file.name} is not JSON with an example and a label; nothing was imported.`);
+    return row;
+  });
+  let batch = [], size = 0, taught = 0, entry;
+  const send = async () => {
+    const [examples, labels] = [batch.map((row) => row.example), batch.map((row) => row.label)];
+    ({ entry } = await post("/api/teach", { examples, labels, reason: `imported from ${file.name}`.slice(0, 1000) }));
+    [taught, batch, size] = [taught + examples.length, [], 0];
+  };
+  try {
+    for (const row of rows) {
+      const bytes = 4 * String(row.example).length + 1000; // at most, with its label
+      if (batch.length === limits.batch || (batch.length && size + bytes > limits.body_bytes)) await send();
+      batch.push(row);
+      size += bytes;
+    }
+    const parts = taught > 0;
+    if (batch.length) await send();
+    toast(`Imported ${plural(taught, "example")}.`, taught && !parts ? () => undo(entry) : null);
+  } catch (error) {
+    throw new Error(taught ? `${error.message} Before that, ${plural(taught, "example")} were imported.` : error.message);
+  } finally { await changed(); }
+}
+$("import").onclick = () => $("import-file").click();
+$("import-file").onchange = guarded(async () => {
+  const [file] = $("import-file").files;
+  $("import-file").value = "";
+  if (file) await importFile(file);
+});
+
 // ---- most unsure, and history ----
 
 async function refreshUnsure() {
@@ -622,7 +657,7 @@ async function choose(chosen) {
   $("photo").hidden = true;
   $("drop-text").hidden = false;
   $("label").value = $("question").value = $("filter").value = "";
-  $("teach").hidden = memory.readonly;
+  $("teach").hidden = $("import").hidden = memory.readonly;
   await question(null);
   await refresh();
 }
