@@ -101,10 +101,15 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
 
 def test_the_figures_of_language_are_those_of_the_results() -> None:
     text = (ROOT / "docs" / "language.md").read_text()
-    for name in ("language", "language-caution-0"):
-        result = json.loads((ROOT / "results" / f"{name}.json").read_text())
-        documents, names = result["documents"], result["names"]
-        assert f"| {documents['perplexity before']:.2f} |" in text
-        assert f"{documents['perplexity after']:.2f} (lower in {documents['better']})" in text
-        assert f"| {names['right after']} |" in text
-        assert f"| {names['perplexity of other documents after']:.2f} |" in text
+    result = json.loads((ROOT / "results" / "language.json").read_text())
+    documents, names = result["documents"], result["names"]
+    for way, right in names["right"].items():
+        assert f"| {way} | {' | '.join(map(str, right.values()))} |" in text
+    for fact in result["facts"]:
+        assert f"| {fact['prompt']} | {fact['before'].strip()} | {fact['after'].strip()} |" in text
+    assert (
+        f"(lower in {documents['better']}) | {documents['perplexity before']} | {documents['perplexity after']} |"
+        in text
+    )
+    of = "perplexity of other documents"
+    assert f"| {names[f'{of} before']} | {names[f'{of} after']} |" in text
