@@ -51,6 +51,7 @@ def _kill(kills, seed):
         reference = open_folder(Path(aside) / "reference")
         for _ in range(kills):
             acknowledged = _live_until_killed(folder, done, seed, chance.uniform(0, chance.choice([0.05, 0.5])))
+            counts["kills"] += 1
             counts["acknowledged steps"] += acknowledged - done
             while done < acknowledged:
                 step(reference, done, seed)
@@ -65,7 +66,6 @@ def _kill(kills, seed):
                 counts["found done, not acknowledged"] += 1
                 expected = everything(reference)
             assert found == expected, f"after {done} steps (seed {seed})"
-            counts["kills"] += 1
         counts["entries"] = len(reference.history())
         reference.close()
         report = check(folder)
