@@ -55,21 +55,31 @@ def asynchronous(memory: JointMemory) -> Iterator[Conflicts]:
     if part.keys.device.type != "cpu":
         raise ValueError(f"asynchronous got a memory on {part.keys.device}; replicas work on CPUs only.")
     owner = Owner(part, joint)
-    peers: Peers = memory._together("asynchronous", Peers, joint.team, owner)
+    as_backend: Any = owner
+
+    def connect() -> Peers:
+        part.joint = as_backend  # before the first request comes
+        try:
+            return Peers(joint.team, owner)
+        except BaseException:
+            part.joint = joint
+            raise
+
+    peers: Peers = memory._together("asynchronous", connect)
     replica = Replica(**part._settings() | {"capacity": 1}).to(part.keys.dtype)
     replica.joint, replica.whole = AsynchronousBackend(peers, owner, replica, joint), weakref.ref(memory)
     replica._state.version = NO_VERSION
-    as_backend: Any = owner
-    memory.__dict__["_part"], part.joint = replica, as_backend
+    memory.__dict__["_part"] = replica
     try:
         yield owner.conflicts
         peers.leave()
         joint.filled = sum(joint.team.meet("leaving asynchronous", owner.local.filled)[:, 0].tolist())
+        part.joint = joint  # after an error it stays the owner's, whose threads may be in the middle of a request
     except BaseException as error:
         owner.failed = joint.team.lost = f"{type(error).__name__}: {error}"
         raise
     finally:
-        memory.__dict__["_part"], part.joint = part, joint
+        memory.__dict__["_part"] = part
         joint.team.sent += peers.sent
         peers.close()
 

@@ -54,8 +54,15 @@ class Owner:
     def __init__(self, part: Part, joint: JointBackend) -> None:
         self.part, self.first, self.count, self._own = part, joint.first, joint.count, joint._own
         self.conflicts, self.done, self.failed = Conflicts(), False, ""
+        # For whoever asks the memory after an error, and is refused.
+        self.team, self.capacity, self.filled = joint.team, joint.capacity, joint.filled
         self._founded = torch.zeros_like(part.values)  # the update that last wrote or emptied each slot
         self._offered: dict[int, Tensor] = {}  # to each replica
+
+    @property
+    def now(self) -> Tensor:
+        """() int64: updates so far."""
+        return self.part.now
 
     @property
     def local(self) -> Any:
