@@ -37,7 +37,11 @@ def share(text: str) -> float:
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> None:
-    """Parse the arguments (default: the command line) and run the sub-command they name."""
+    """Parse the arguments (default: the command line) and run the sub-command they name.
+
+    What a user can mend, such as a file that is not there, is told in a sentence; `--debug` shows where it comes from.
+    """
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from; before the command")
     args = parser.parse_args(arguments)
     try:
         args.run(args)
@@ -46,6 +50,10 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> Non
         if package not in EXTRAS:
             raise
         parser.exit(1, f"{parser.prog} needs {package}: pip install --editable '.[{EXTRAS[package]}]'\n")
+    except (ValueError, OSError) as error:
+        if args.debug:
+            raise
+        parser.exit(1, f"{parser.prog}: {error}\n")
 
 
 def command_of(args: argparse.Namespace, experiment: str, names: Iterable[str]) -> str:
