@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,18 +33,21 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: 
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot write {path}: there is no folder {path.parent}. Make it first.")
     _remove_left_over(path)
+    # In a folder of its own, since safetensors writes to a file of another name first, and a kill would leave that.
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.mkdir(exist_ok=True)
+    whole = beside / path.name
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": f"rarecall.{kind}", "version": str(VERSION)} | header
     metadata["checksum"] = _checksum(contiguous, metadata)
     try:
-        safetensors.torch.save_file(contiguous, beside, metadata=metadata)
-        os.chmod(beside, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
-        sync(beside)
-        os.replace(beside, path)
+        safetensors.torch.save_file(contiguous, whole, metadata=metadata)
+        os.chmod(whole, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
+        sync(whole)
+        os.replace(whole, path)
         sync(path.parent)
     finally:
-        beside.unlink(missing_ok=True)
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def read(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -104,8 +107,7 @@ def _remove_left_over(path: Path) -> None:
     for other in path.parent.iterdir():
         found = re.fullmatch(re.escape(f".{path.name}.") + r"(\d+)\.tmp", other.name)
         if found and not _is_running(int(found[1])):
-            with contextlib.suppress(FileNotFoundError):
-                other.unlink()
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def _is_running(process: int) -> bool:
