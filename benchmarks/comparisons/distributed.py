@@ -34,7 +34,7 @@ COLUMNS = SETTING | {
     "kilobytes": "kB a step and rank",
     "bytes_over_bound": "over the bound",
 }
-DEFAULTS = {"workloads": ("clustered",), "sizes": (2_000_000,), "batches": (128,), "steps": 4}
+DEFAULTS = {"workloads": ("clustered",), "sizes": (2_000_000,), "batches": (128,), "steps": 16}
 RANKS, TURNS, WARMUP = 2, 4, 2
 SLOT_SIMILARITY_VALUE, VALUE = 8 + 4 + 8, 8  # bytes
 
