@@ -104,7 +104,10 @@ class Journal:
                     self.put_settings({"head": [0, 0, 0, START.hex()]})
             tables = dict(self._db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
         if tables != SCHEMA:
-            raise FolderDamaged(f"{path} has other tables than rarecall makes. {self._advice()}")
+            raise FolderDamaged(
+                f"{path} has other tables than this rarecall makes: another version wrote it, or it is damaged. "
+                f"{self._advice()}"
+            )
         self.refresh()
 
     def _connect(self, path: Path, readonly: bool) -> sqlite3.Connection:
