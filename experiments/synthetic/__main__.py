@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--first", type=int, metavar="N", help="numbers in the first level of the curriculum; 0: no curriculum"
     )
     training.add_argument("--short", type=count, metavar="N", help="maximum length until all numbers are used")
+    training.add_argument(
+        "--from", type=Path, dest="begin", metavar="FILE", help="initialise the weights with those of a trained network"
+    )
     training.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="also write metrics for TensorBoard")
@@ -91,14 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
+    from experiments.synthetic.evaluate import network_of
     from experiments.synthetic.presets import make_run
     from experiments.synthetic.train import train
     from experiments.training import Pace, steps_of
 
     chosen = {name: getattr(args, name) for name in CHOSEN}
     steps = args.steps or steps_of(args.out)
+    if args.begin:
+        _, before = network_of(args.begin)
+        chosen["begun_with"] = f"{before['steps']} steps of {args.begin.name}, seed {before['seed']}"
     run = make_run(args.preset, args.model, memory=args.memory, steps=steps, anew=not args.fixed, **chosen)
-    train(run, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard))
+    train(run, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard), args.begin)
 
 
 def _evaluate(args: argparse.Namespace) -> None:

@@ -46,6 +46,7 @@ class Run:
             the two or three surroundings of a number by heart, rather than to leave them out.
         first, short: settings of the curriculum. Fixed examples are used at all lengths from the first step, since
             most numbers have at most one short example.
+        begun_with: description of the network whose weights it was initialised with; "" for none.
     """
 
     task: Task
@@ -62,14 +63,26 @@ class Run:
     hide: float = 0.0
     first: int = 64
     short: int = 16
+    begun_with: str = ""
 
 
-def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None) -> bool:
-    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted."""
+def train(
+    run: Run, out: str | os.PathLike[str], pace: Pace | None = None, begin: str | os.PathLike[str] | None = None
+) -> bool:
+    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted.
+
+    Args:
+        run: settings of the run.
+        out: folder of the run.
+        pace: how often to report, measure and save.
+        begin: file of a trained network to initialise the weights with. The memory starts empty.
+    """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     started_from = commit()  # files on disk may change during the run
     state = State(run)
+    if begin is not None:
+        state.begin_with(begin)
     if (out / CHECKPOINT).is_file():
         state.read(out / CHECKPOINT)
     ended = go(
@@ -102,6 +115,21 @@ class State:
         self.network = make_network(run.model, run.units, run.capacity)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, fused=True)
         self.order = torch.empty(0, dtype=torch.int64)  # examples left in this epoch
+
+    def begin_with(self, path: str | os.PathLike[str]) -> None:
+        """Copy the weights of a trained network, but not its memory: its keys would soon be outdated."""
+        trained = weights.load(path)
+        told = {name: shape for name, shape in trained.settings().items() if name != "memory"}
+        wanted = {name: shape for name, shape in self.network.settings().items() if name != "memory"}
+        if type(trained) is not type(self.network) or told != wanted:
+            raise ValueError(
+                f"The network given by --from is a {type(trained).__name__} of {told}; expected a "
+                f"{type(self.network).__name__} of {wanted}. Use the same --model and --units, or another network."
+            )
+        missing = self.network.load_state_dict(dict(trained.named_parameters()), strict=False).missing_keys
+        missing = [name for name in missing if not name.startswith("memory.")]
+        if missing:
+            raise ValueError(f"The network given by --from has no {missing[0]}. Use one that has a memory as well.")
 
     def forward_one(self) -> dict[str, float]:
         """Run one training step. Returns its metrics."""
