@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from experiments.results import commit
 from experiments.synthetic.answers import ask
 from experiments.synthetic.curriculum import Curriculum, Progress
-from experiments.synthetic.networks import make_network
+from experiments.synthetic.networks import Network, make_network
 from experiments.synthetic.task import A, Data, Examples, Task, batches
 from experiments.training import CHECKPOINT, Pace, go, read_checkpoint, schedule, write_checkpoint
 from rarecall.models import weights
@@ -46,6 +46,7 @@ class Run:
             the two or three surroundings of a number by heart, rather than to leave them out.
         first, short: settings of the curriculum. Fixed examples are used at all lengths from the first step, since
             most numbers have at most one short example.
+        bfloat16: compute the network in bfloat16, with weights, losses and optimizer in float32.
         begun_with: description of the network whose weights it was initialised with; "" for none.
     """
 
@@ -63,19 +64,18 @@ class Run:
     hide: float = 0.0
     first: int = 64
     short: int = 16
+    bfloat16: bool = False
     begun_with: str = ""
 
 
-def train(
-    run: Run, out: str | os.PathLike[str], pace: Pace | None = None, begin: str | os.PathLike[str] | None = None
-) -> bool:
+def train(run: Run, out: str | os.PathLike[str], pace: Pace | None = None, begin: Network | None = None) -> bool:
     """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted.
 
     Args:
         run: settings of the run.
         out: folder of the run.
         pace: how often to report, measure and save.
-        begin: file of a trained network to initialise the weights with. The memory starts empty.
+        begin: a trained network to initialise the weights with. The memory starts empty.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -116,9 +116,8 @@ class State:
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=run.rate, fused=True)
         self.order = torch.empty(0, dtype=torch.int64)  # examples left in this epoch
 
-    def begin_with(self, path: str | os.PathLike[str]) -> None:
+    def begin_with(self, trained: Network) -> None:
         """Copy the weights of a trained network, but not its memory: its keys would soon be outdated."""
-        trained = weights.load(path)
         told = {name: shape for name, shape in trained.settings().items() if name != "memory"}
         wanted = {name: shape for name, shape in self.network.settings().items() if name != "memory"}
         if type(trained) is not type(self.network) or told != wanted:
@@ -144,8 +143,9 @@ class State:
         if run.hide:
             share = run.hide * torch.rand(len(which), 1)
             hidden = (examples.inputs >= A) & (torch.rand(examples.inputs.shape) < share)
-        decoded = network(examples.inputs, examples.outputs, forced, exclude, hidden)
-        by_output = F.cross_entropy(decoded.logits[~hidden], examples.outputs[~hidden])
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=run.bfloat16):
+            decoded = network(examples.inputs, examples.outputs, forced, exclude, hidden)
+        by_output = F.cross_entropy(decoded.logits[~hidden].float(), examples.outputs[~hidden])
         by_memory = torch.zeros(())
         if network.memory is not None and decoded.recall is not None:
             by_memory = network.memory.loss(decoded.recall, examples.outputs, mask=~hidden)

@@ -180,7 +180,7 @@ def windows(image: Tensor) -> Tensor:
 
 
 def _product(added: Tensor, image: Tensor, weight: Tensor) -> Tensor:
-    """Return added + image @ weight.T, (..., outputs), in one call."""
+    """Return added + image @ weight.T, (..., outputs), in one call; of the image's dtype also under autocast."""
     if added.dim() > 1:
         added = added.reshape(-1, added.shape[-1])
-    return torch.addmm(added, image.flatten(0, -2), weight.t()).view(*image.shape[:-1], -1)
+    return torch.addmm(added, image.flatten(0, -2), weight.t()).view(*image.shape[:-1], -1).to(image.dtype)

@@ -160,3 +160,30 @@ def test_a_step_is_cross_entropy_plus_the_margin_loss_and_one_update(monkeypatch
     assert all(
         not torch.equal(new, old) for new, old in zip(state.network.parameters(), before.parameters(), strict=True)
     )
+
+
+def test_a_run_begins_with_the_weights_of_another_and_an_empty_memory(tmp_path: Path) -> None:
+    assert train(RUN, tmp_path / "before", QUIET)
+    trained, _ = network_of(tmp_path / "before" / "network.safetensors")
+    state = State(replace(RUN, anew=False))
+    state.begin_with(trained)
+    assert_same(dict(trained.named_parameters()), dict(state.network.named_parameters()))
+    assert state.network.memory is not None
+    assert len(state.network.memory) == 0
+
+
+@pytest.mark.parametrize("other", [replace(RUN, units=8), replace(RUN, model="seq2seq"), replace(RUN, capacity=0)])
+def test_a_run_does_not_begin_with_another_network(other: Run, tmp_path: Path) -> None:
+    assert train(replace(other, steps=1), tmp_path, QUIET)
+    with pytest.raises(ValueError, match="network given by --from"):
+        State(RUN).begin_with(network_of(tmp_path / "network.safetensors")[0])
+
+
+@pytest.mark.parametrize("model", ["neural-gpu", "seq2seq"])
+def test_in_bfloat16_the_weights_and_the_memory_stay_in_float32(model: str) -> None:
+    state = State(replace(RUN, model=model, forced=1.0, bfloat16=True))
+    figures = state.forward_one()
+    assert figures["loss"] == pytest.approx(State(replace(state.run, bfloat16=False)).forward_one()["loss"], rel=0.05)
+    assert {tensor.dtype for tensor in state.network.state_dict().values() if tensor.is_floating_point()} == {
+        torch.float32
+    }
