@@ -74,6 +74,6 @@ def train(data: Path, out: Path, steps: int, seed: int) -> None:
     run = Run(torch.tensor(numbers, dtype=torch.int32), steps, seed)
     if (out / CHECKPOINT).is_file():
         run.read(out / CHECKPOINT)
-    if go(run, steps, run.advance, out, Pace(save=200), title="language model"):
+    if go(run, steps, run.advance, out, Pace(save=100), title="language model"):
         run.model.save_pretrained(out / "model")
         pieces.save_pretrained(out / "model")

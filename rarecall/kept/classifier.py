@@ -446,7 +446,7 @@ class KeptClassifier:
                     who=entry.who,
                     reason=entry.reason,
                     count=len(entry.changes),
-                    labels=[kept.labels[n] for n in np.unique(entry.changes[:, LABEL])[:6] if n >= 0][:5],
+                    labels=[kept.labels[n] for n in np.unique(entry.changes[:, LABEL])[:7] if n >= 0][:6],
                     undone=undone.get(entry.id),
                     detail=entry.detail,
                 )

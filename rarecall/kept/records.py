@@ -80,7 +80,7 @@ class Line:
         who: by whom, where that was said.
         reason: why, where that was said.
         count: how many examples it concerned.
-        labels: up to five of the labels that its examples have in it.
+        labels: up to six of the labels that its examples have in it.
         undone: the entry that took it back, or None.
         detail: more.
     """

@@ -324,6 +324,7 @@ def _size(memory: Served) -> dict[str, Any]:
         "capacity": capacity,
         "grows": memory.classifier.settings["capacity"] == "grow",
         "readonly": memory.classifier.readonly,
+        "suggestions": memory.suggestions,
         "entry": memory.classifier.entry,
     }
 

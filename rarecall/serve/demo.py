@@ -60,10 +60,11 @@ SENTENCES = {
     ],
     "change PIN": ["I want a new PIN", "how do I change my PIN", "I forgot my PIN number"],
 }
+SUGGESTIONS = ["an ATM swallowed my bank card", "is my money there yet?", "will it rain tomorrow?"]
 
 
 def teach(memory: Served) -> None:
-    """Teach an empty memory the examples of its kind."""
+    """Teach an empty memory the examples of its kind, and suggest questions."""
     if len(memory.classifier):
         return
     pairs: list[tuple[bytes | str, str]] = []
@@ -71,6 +72,7 @@ def teach(memory: Served) -> None:
         pairs = [(to_drawing(draw(strokes)), label) for label, strokes in DRAWINGS.items()]
     elif memory.kind == "text":
         pairs = [(text, label) for label, texts in SENTENCES.items() for text in texts]
+        memory.suggestions = SUGGESTIONS
     if pairs:
         memory.classifier.teach([example for example, _ in pairs], [label for _, label in pairs], who="the demo")
 

@@ -51,6 +51,7 @@ class Served:
         if kind not in KINDS:
             raise ValueError(f"Got the kind {kind!r}; expected one of {', '.join(KINDS)}.")
         self.name, self.kind, self.classifier = name, kind, classifier
+        self.suggestions: list[str] = []  # questions that the page offers to try
         self.unknown = 0  # how many questions were answered with "I don't know"
         self.questions: OrderedDict[bytes, Question] = OrderedDict()
         self._writer, self._reader = ThreadPoolExecutor(1, f"teach-{name}"), ThreadPoolExecutor(1, f"ask-{name}")

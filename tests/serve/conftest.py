@@ -85,8 +85,8 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, policy: Policy = Policy(rate=0)):  # noqa: B008
-    memories = [
+def serving(folder: Path, policy: Policy = Policy(rate=0), memories: list[Served] | None = None):  # noqa: B008
+    memories = memories or [
         Served("text", "text", rarecall.open(folder / "text", Words())),
         Served("drawings", "drawing", rarecall.open(folder / "drawings", embedders.load("omniglot"))),
         Served("pictures", "picture", rarecall.open(folder / "pictures", Colours())),

@@ -120,7 +120,7 @@ def test_draw_teach_ask_correct_undo_forget_reload_two_tabs(open_page):
     page.locator("#toast").get_by_role("button", name="Undo").click()
     says(page, "ring")
     expect(other.locator("#classes li", has_text="house")).to_contain_text("1 example")
-    expect(other.locator("#history li").first).to_contain_text("took back 1 example")
+    expect(other.locator("#history li").first).to_contain_text("Took back 1 example")
 
     page.get_by_role("button", name="Forget ring").click()
     page.locator("#dialog").get_by_role("button", name="Forget", exact=True).click()
@@ -156,6 +156,17 @@ def test_text_with_why_rename_merge_export_and_import(open_page, client, tmp_pat
     page.locator("#question").fill("the machine ate it\nmy card thief")
     page.locator("#question").press("Enter")
     expect(page.locator("#answers li")).to_have_count(2)
+    page.get_by_role("button", name="Why? my card thief").click()
+    says(page, "stolen")
+    expect(page.locator("#teach-button")).to_have_text("Teach")  # the one that is shown, not both
+    page.locator("#question").press("Enter")
+    expect(page.locator("#teach-button")).to_have_text("Teach all 2")
+    page.locator("#label").fill("seen")
+    page.locator("#label").press("Enter")
+    knows(page, "swallowed", "stolen", "seen")
+    expect(page.locator("#answers .chip")).to_contain_text(["seen", "seen"])
+    page.locator("#toast").get_by_role("button", name="Undo").click()
+    knows(page, "swallowed", "stolen")
 
     page.get_by_role("button", name="Rename stolen").click()
     page.locator("#dialog-input").fill("theft")
@@ -170,7 +181,7 @@ def test_text_with_why_rename_merge_export_and_import(open_page, client, tmp_pat
     knows(page, "swallowed", "theft")
 
     with page.expect_download() as download:
-        page.get_by_role("button", name="Export all").click()
+        page.get_by_role("button", name="Export").click()
     download.value.save_as(tmp_path / "all.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert [(line["example"], line["label"]) for line in lines] == [
@@ -204,6 +215,8 @@ def test_a_picture_is_taught_from_one_file(open_page, tmp_path):
             expect(page.locator("#classes")).to_contain_text(name)
     says(page, "apple")
     expect(page.locator("#classes img")).to_have_count(2)
+    page.locator("#file").set_input_files([tmp_path / "apple.png", tmp_path / "sky.png"])
+    expect(page.locator("#answers .chip")).to_contain_text(["apple", "sky"])
     for image in page.locator("#classes img").all():
         assert image.evaluate("async image => { await image.decode(); return image.naturalWidth; }") == 300
 

@@ -2,18 +2,26 @@
 
 const $ = (id) => document.getElementById(id);
 const PEN = 8, SIDE = 224, EXTENT = 152; // of a drawing that is sent: pixels of pen, paper and the larger of its sides
+const PICTURES = 32; // files taken at once: they fit into one request
 const KINDS = {
   drawing: { tab: "Draw", title: "Draw something", name: "drawing",
-    hint: "It answers while you draw. Give it a name once; draw it again and it knows." },
+    hint: "It answers while you draw.",
+    start: ["Draw something of your own. It says “I don't know”: give it a name.",
+      "Draw it again. It answers, and shows the drawing that it remembered."] },
   text: { tab: "Text", title: "Ask a question", name: "question",
-    hint: "Teach what a sentence means by one example; ask it in other words." },
+    hint: "It answers with the meaning that it was taught, and says why.",
+    start: ["Ask about something new. It says “I don't know”: name what is meant.",
+      "Ask again in other words. It answers, and shows the sentence that it remembered."] },
   picture: { tab: "Pictures", title: "Show a picture", name: "picture",
-    hint: "One photo of a thing is enough to teach it. Pictures stay on this machine." },
+    hint: "Pictures stay on this machine.",
+    start: ["Show it a photo of a thing, by file or camera, and give it a name.",
+      "Show it another photo of the same thing. It answers, and shows the photo that it remembered."] },
 };
 
 let memories = [], memory = null, limits = {};
 let classes = [];
 let current = null; // the example in question: {value: what is sent, image: its data URL or null}
+let several = []; // the examples in question where there is more than one
 let turn = 0; // counts questions, so that a late answer to an old one is not shown
 
 // ---- talking to the service ----
@@ -119,8 +127,8 @@ $("dialog-cancel").onclick = () => $("dialog").close();
 async function question(example, { draft = false } = {}) {
   current = example;
   const mine = ++turn;
-  $("teach-button").disabled = !example;
-  if (!example) return showNothing();
+  allowTeaching();
+  if (!example) return showStart();
   const answer = await post("/api/explain", { example: example.value, draft });
   if (mine !== turn) return;
   example.answer = answer;
@@ -128,23 +136,66 @@ async function question(example, { draft = false } = {}) {
   if (!draft) await refreshUnsure();
 }
 
-function showNothing(text = "The answer appears here.") {
-  $("answer").className = "card answer empty";
-  $("answer").replaceChildren(make("p", { className: "nothing", textContent: text }));
+function allowTeaching() {
+  $("teach-button").disabled = !current && !several.length;
+  $("teach-button").textContent = several.length && !current ? `Teach all ${several.length}` : "Teach";
+}
+
+// Before the first question: what to try.
+function showStart() {
+  $("spoken").textContent = "";
+  $("answer").className = "card answer";
+  $("answer").hidden = several.length > 0;
+  const steps = KINDS[memory.kind].start.map((text) => make("li", {}, make("span", { textContent: text })));
+  const known = classes.slice(0, 3).map(({ label }) => String(label)), [first] = memory.suggestions;
+  if (first) {
+    const suggested = memory.suggestions.map((text) =>
+      button(text, () => { $("question").value = text; return askText(); }, { className: "small" }));
+    steps.unshift(make("li", {}, make("div", {}, "Ask one of these:", make("div", { className: "row" }, ...suggested))));
+  } else if (known.length && memory.kind === "drawing") {
+    steps.unshift(make("li", {}, make("span", { textContent: `Draw something it has seen once: ${known.join(", ")}.` })));
+  }
+  $("answer").replaceChildren(make("h2", { textContent: "Try it" }), make("ol", { className: "start" }, ...steps));
+}
+
+async function askSeveral(examples) {
+  several = examples;
+  await question(null);
+  await listSeveral();
+  await refreshUnsure();
+}
+
+// Several examples at once: a line for each.
+async function listSeveral() {
+  const examples = several, { answers } = await post("/api/ask", { examples: examples.map(({ value }) => value) });
+  if (examples !== several) return;
+  const unknown = answers.filter(({ known }) => !known).length;
+  $("spoken").textContent = `${plural(answers.length, "answer")}, ${unknown} of them: I don't know`;
+  $("answers").replaceChildren(make("h2", { textContent: plural(answers.length, KINDS[memory.kind].name) }), make("ul", {},
+    ...answers.map((answer, i) => make("li", {},
+      examples[i].image ? make("img", { src: examples[i].image, alt: "" }) : null,
+      make("span", { className: "grow", textContent: examples[i].image ? examples[i].name : examples[i].value }),
+      make("span", { className: answer.known ? "chip" : "chip unknown",
+        textContent: answer.known ? `${answer.label} ${percent(answer.probability)}` : "I don't know" }),
+      button("Why?", () => question(examples[i]), { className: "small", ariaLabel: `Why? ${examples[i].name ?? examples[i].value}` })))));
+  $("answers").hidden = false;
 }
 
 function showAnswer(answer) {
   const box = $("answer"), sure = answer.known && answer.label !== null;
   box.className = sure ? "card answer" : "card answer unknown";
-  const parts = [];
+  box.hidden = false;
+  $("spoken").textContent = sure ? `${answer.label}, ${percent(answer.probability)}`
+    : answer.label === null ? "I don't know" : `I don't know. The nearest is ${answer.label}`;
+  const parts = [], choosing = (label) => { pad.fresh = true; return teach(label); };
   if (answer.label === null) {
     parts.push(make("p", { className: "name", textContent: "I don't know" }),
-      make("p", { className: "hint", textContent: "Nothing was taught yet. Name it below your " + KINDS[memory.kind].name + "." }));
+      make("p", { className: "hint", textContent: "Nothing was taught yet." }));
   } else {
     const name = make("p", { className: "name" });
     name.append(sure ? String(answer.label) : "I don't know");
     name.append(make("small", { textContent: sure ? ` ${percent(answer.probability)}` : "" }));
-    const says = sure ? "This looks like" : `Nothing like it was taught. Nearest: ${answer.label}`;
+    const says = sure ? "This looks like" : "Nothing like it was taught";
     parts.push(make("div", {}, make("p", { className: "says", textContent: says }), name));
   }
   const [nearest] = answer.because;
@@ -153,27 +204,34 @@ function showAnswer(answer) {
       make("figure", {}, make("img", { src: current.image, alt: `Your ${KINDS[memory.kind].name}` }),
         make("figcaption", { textContent: "yours" })),
       make("figure", {}, image(nearest.id, `Remembered: ${nearest.label}`),
-        make("figcaption", { textContent: `remembered: ${nearest.label}` }))));
+        make("figcaption", { textContent: `${sure ? "remembered" : "nearest"}: ${nearest.label}` }))));
   }
-  if (answer.alternatives.length) {
+  if (!sure && !memory.readonly) {
+    const named = answer.alternatives.slice(0, 3).map(({ label }) => button(String(label), () => choosing(label),
+      { className: "small", title: `It is ${label}: teach it so` }));
+    parts.push(make("div", { className: "row" },
+      button("Name it", () => $("label").focus(), { className: "primary", id: "name-it" }),
+      named.length ? make("span", { className: "hint", textContent: "or is it" }) : null, ...named));
+  }
+  if (sure) {
     parts.push(make("div", { className: "bars", role: "group", "aria-label": "Probabilities; click the right one to correct" },
-      ...answer.alternatives.slice(0, 5).filter(({ probability }, i) => i < 3 || probability >= 0.005).map(({ label, probability }) => {
-        const bar = button("", () => { pad.fresh = true; return teach(label); }, { className: "bar", title: `It is ${label}: teach it so` });
+      ...answer.alternatives.slice(0, 5).filter(({ probability }, i) => i < 2 || probability >= 0.005).map(({ label, probability }) => {
+        const bar = button("", () => choosing(label), { disabled: memory.readonly, className: "bar", title: `It is ${label}: teach it so` });
         bar.setAttribute("aria-label", `${label}, ${percent(probability)}. Click if this is right`);
         bar.append(make("span", { textContent: String(label) }), make("b", { textContent: percent(probability) }), make("i"));
         bar.lastChild.style.setProperty("--share", percent(probability));
         return bar;
       })));
   }
-  if (answer.label !== null) {
+  if (sure && !memory.readonly) {
     parts.push(make("div", { className: "row" },
-      sure ? button("✓ Right", () => { pad.fresh = true; return teach(answer.label); }, { className: "small", title: "Remember this one too" }) : null,
+      button("✓ Right", () => choosing(answer.label), { className: "small", title: "Remember this one too" }),
       button("✗ Wrong", () => { $("label").focus(); $("label").select(); }, { className: "small", id: "wrong" }),
-      make("span", { className: "hint", textContent: "or click the right name above" })));
+      make("span", { className: "hint", textContent: "or click a name above" })));
   }
   const decided = answer.because.filter(({ similarity }, i) => i === 0 || similarity > 0.6 * nearest.similarity);
-  if (decided.length) {
-    parts.push(make("div", { className: "confirm" }, make("h2", { textContent: sure ? "Because it was taught" : "The nearest that was taught" })),
+  if (decided.length && (sure || memory.kind === "text")) {
+    parts.push(make("div", { className: "confirm" }, make("h2", { textContent: sure ? "Because it was taught" : "Nearest of what was taught" })),
       make("ul", { className: "because" }, ...decided.map(evidence)));
   }
   box.replaceChildren(...parts);
@@ -196,27 +254,27 @@ async function teach(label, example = current) {
   const isNew = !classes.some((each) => each.label === label);
   const { entry } = await post("/api/correct", { example: example.value, label });
   toast(isNew ? `Taught “${label}”.` : `Remembered as “${label}”.`, () => undo(entry));
-  await Promise.all([refresh(), example === current ? question(example, { draft: true }) : null]);
+  await changed();
 }
 
 async function teachMany(label, examples) {
   const { entry } = await post("/api/teach", { examples, label: labelOf(label) });
   toast(`Taught ${plural(examples.length, "example")} of “${label}”.`, () => undo(entry));
-  await Promise.all([refresh(), askText()]);
+  await Promise.all([refresh(), askSeveral(several)]);
 }
 
 async function undo(entry) {
   await post("/api/undo", { entry });
   toast("Undone.");
-  await Promise.all([refresh(), current ? question(current, { draft: true }) : null]);
+  await changed();
 }
 
 $("teach").addEventListener("submit", guarded(async (event) => {
   event.preventDefault();
   const label = $("label").value.trim(), lines = memory.kind === "text" ? questions() : [];
-  if (label && lines.length > 1) { $("label").value = ""; return teachMany(label, lines); }
+  if (label && several.length && !current) { $("label").value = ""; return teachMany(label, several.map(({ value }) => value)); }
   // Who is quick names it before it was asked about.
-  if (lines.length && current?.value !== lines[0]) current = { value: lines[0], image: null };
+  if (lines.length && !current) current = { value: lines[0], image: null };
   if (pad.asking) { clearTimeout(pad.asking); pad.asking = null; current = drawing(); }
   if (label && current) { $("label").value = ""; pad.fresh = true; }
   await teach(label);
@@ -351,27 +409,24 @@ document.addEventListener("keydown", guarded(async (event) => {
 const questions = () => $("question").value.split("\n").map((line) => line.trim()).filter(Boolean).slice(0, limits.batch);
 
 async function askText() {
-  const lines = questions();
+  const examples = questions().map((value) => ({ value, image: null }));
   $("answers").hidden = true;
-  if (!lines.length) return question(null);
-  if (lines.length === 1) return question({ value: lines[0], image: null });
-  await question(null);
-  const { answers } = await post("/api/ask", { examples: lines });
-  showNothing(plural(answers.length, "answer") + " below. Click one to see why.");
-  $("answers").replaceChildren(make("h2", { textContent: plural(answers.length, "question") }), make("ul", {},
-    ...answers.map((answer, i) => make("li", {}, make("span", { className: "grow", textContent: lines[i] }),
-      make("span", { className: answer.known ? "chip" : "chip unknown",
-        textContent: answer.known ? `${answer.label} ${percent(answer.probability)}` : "I don't know" }),
-      button("Why?", () => question({ value: lines[i], image: null }), { className: "small" })))));
-  $("answers").hidden = false;
-  await refreshUnsure();
+  if (examples.length > 1) return askSeveral(examples);
+  several = [];
+  return question(examples[0] ?? null);
 }
 
 $("text").addEventListener("submit", guarded((event) => { event.preventDefault(); return askText(); }));
 $("question").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); $("text").requestSubmit(); }
 });
-$("question").addEventListener("input", () => { $("teach-button").disabled = !$("question").value.trim(); });
+$("question").addEventListener("input", () => {
+  const lines = questions();
+  current = null;
+  several = lines.length > 1 ? lines.map((value) => ({ value, image: null })) : [];
+  allowTeaching();
+  $("teach-button").disabled = !lines.length;
+});
 
 // ---- pictures ----
 
@@ -385,6 +440,8 @@ async function shrink(source) {
 }
 
 async function showPicture(address) {
+  several = [];
+  $("answers").hidden = true;
   $("photo").src = address;
   $("photo").hidden = false;
   $("drop-text").hidden = true;
@@ -395,10 +452,14 @@ async function takeFiles(files) {
   stopCamera();
   const pictures = [...files].filter((file) => file.type.startsWith("image/"));
   if (!pictures.length) throw new Error("These are no pictures; expected PNG, JPEG, WebP or GIF.");
-  for (const file of pictures) {
+  const examples = await Promise.all(pictures.slice(0, PICTURES).map(async (file) => {
     const bitmap = await createImageBitmap(file).catch(() => { throw new Error(`${file.name} cannot be read as a picture.`); });
-    await showPicture(await shrink(bitmap));
-  }
+    const address = await shrink(bitmap);
+    return { value: address, image: address, name: file.name };
+  }));
+  if (pictures.length > PICTURES) toast(`Took the first ${PICTURES} of ${pictures.length} pictures.`);
+  await showPicture(examples[0].image);
+  if (examples.length > 1) await askSeveral(examples);
 }
 
 let stream = null;
@@ -445,13 +506,15 @@ async function refreshClasses() {
   if (mine !== memory) return;
   classes = told.classes;
   $("known-classes").textContent = classes.length ? plural(classes.length, "class", "classes") : "nothing yet";
-  const room = told.grows ? `${plural(told.slots, "slot")} filled; it grows by itself` : `${told.slots} of ${plural(told.capacity, "slot")} filled`;
-  $("size").textContent = `${plural(told.examples, "example")}, ${room}`;
+  const room = told.grows ? `in ${plural(told.slots, "slot")}; it grows as needed` : `in ${told.slots} of ${plural(told.capacity, "slot")}`;
+  $("size").textContent = `${plural(told.examples, "example")} ${room}`;
   $("full").value = told.capacity ? told.slots / told.capacity : 0;
-  $("full").hidden = !told.slots;
+  $("full").hidden = told.grows || !told.slots;
+  $("export").disabled = !told.examples;
   $("known").replaceChildren(...classes.map(({ label }) => make("option", { value: String(label) })));
   $("filter").hidden = classes.length < 9;
   showClasses();
+  if (!current) showStart();
 }
 
 function showClasses() {
@@ -472,7 +535,7 @@ function showClasses() {
 $("filter").oninput = showClasses;
 
 async function rename({ label, count }) {
-  const text = await ask({ title: `Rename “${label}”`, text: "The name of another class lets the two become one.", input: String(label), ok: "Rename" });
+  const text = await ask({ title: `Rename “${label}”`, text: "To merge it into another class, enter the name of that class.", input: String(label), ok: "Rename" });
   if (!text || text === String(label)) return;
   const to = labelOf(text), other = classes.find((each) => each.label === to);
   if (other && !await ask({ title: `Merge “${label}” into “${to}”?`, text: `${plural(count, "example")} will be taught as “${to}”.`, ok: "Merge" })) return;
@@ -488,7 +551,8 @@ async function forget({ label, count }) {
   await changed();
 }
 
-const changed = () => Promise.all([refresh(), current ? question(current, { draft: true }) : null]);
+const changed = () => Promise.all([
+  refresh(), current ? question(current, { draft: true }) : null, several.length ? listSeveral() : null]);
 
 let listed = null;
 async function showExamples({ label }) {
@@ -579,7 +643,7 @@ async function refreshUnsure() {
   $("unsure").replaceChildren(...unsure.map((each) => {
     const text = memory.kind === "text";
     const type = memory.kind === "drawing" ? "png" : "jpeg", address = text ? null : `data:image/${type};base64,${each.example}`;
-    const guess = each.label === null ? "I don't know" : each.known ? `${each.label}? ${percent(each.probability)}` : `I don't know. Near ${each.label}`;
+    const guess = each.label === null ? "I don't know" : each.known ? `Perhaps ${each.label}` : `I don't know. Nearest: ${each.label}`;
     const name = text ? each.example : guess;
     return make("li", {}, text ? null : make("img", { src: address, alt: `An open ${KINDS[memory.kind].name}` }),
       make("div", { className: "grow" }, name, text ? make("small", { textContent: guess }) : null),
@@ -591,21 +655,22 @@ async function refreshUnsure() {
 }
 
 const DONE = {
-  create: () => "made the memory", settings: () => "changed the settings", fit: () => "fitted the reading",
-  teach: (n) => `taught ${n}`, import: (n) => `imported ${n}`, merge: (n) => `took in ${n}`, relabel: (n) => `relabelled ${n}`,
-  forget: (n) => `forgot ${n}`, undo: (n) => `took back ${n}`, expire: (n) => `let ${n} expire`,
+  create: () => "Created the memory", settings: () => "Changed the settings", fit: () => "Fitted the reader",
+  teach: (n) => `Taught ${n}`, import: (n) => `Imported ${n}`, merge: (n) => `Merged in ${n}`, relabel: (n) => `Relabelled ${n}`,
+  forget: (n) => `Forgot ${n}`, undo: (n) => `Took back ${n}`, expire: (n) => `Let ${n} expire`,
 };
 
 async function refreshHistory() {
   const mine = memory, told = await get("/api/history", { count: 40 });
   if (mine !== memory) return;
   $("history").replaceChildren(...told.history.map((line) => {
-    const names = line.labels?.length ? `: ${line.labels.join(", ")}` : "";
+    const names = line.labels?.length ? `: ${line.labels.slice(0, 5).join(", ")}${line.labels.length > 5 ? ", …" : ""}` : "";
+    const done = (DONE[line.kind]?.(plural(line.count, "example")) ?? line.kind) + names;
     const note = [ago(line.when), line.who && `by ${line.who}`, line.reason, line.undone && "undone"].filter(Boolean).join(", ");
     const small = make("small", { textContent: note, title: new Date(line.when).toLocaleString() });
     return make("li", { className: line.undone ? "undone" : "" },
-      make("div", { className: "grow" }, (DONE[line.kind]?.(plural(line.count, "example")) ?? line.kind) + names, small),
-      line.undoable && !memory.readonly ? button("Undo", () => undo(line.id), { className: "small", ariaLabel: `Undo entry ${line.id}` }) : null);
+      make("div", { className: "grow" }, done, small),
+      line.undoable && !memory.readonly ? button("Undo", () => undo(line.id), { className: "small", ariaLabel: `Undo: ${done}` }) : null);
   }));
 }
 
@@ -646,11 +711,13 @@ async function choose(chosen) {
     const selected = tab.dataset.memory === memory.name;
     tab.setAttribute("aria-selected", selected);
     tab.tabIndex = selected ? 0 : -1;
+    if (selected) $("work").setAttribute("aria-labelledby", tab.id);
   }
   for (const input of ["drawing", "text", "picture"]) $(input).hidden = input !== memory.kind;
   $("title").textContent = kind.title;
   $("hint").textContent = kind.hint;
   $("answers").hidden = true;
+  [classes, several] = [[], []];
   clearTimeout(pad.asking);
   Object.assign(pad, { strokes: [], fresh: false, asking: null });
   render();
@@ -664,8 +731,9 @@ async function choose(chosen) {
 
 function showTabs() {
   const single = memories.length === 1;
-  $("tabs").replaceChildren(...memories.map((each) => {
-    const tab = button(single ? each.name : KINDS[each.kind].tab, () => choose(each), { role: "tab" });
+  $("tabs").replaceChildren(...memories.map((each, i) => {
+    const tab = button(single ? each.name : KINDS[each.kind].tab, () => choose(each), { role: "tab", id: `tab-${i}` });
+    tab.setAttribute("aria-controls", "work");
     tab.dataset.memory = each.name;
     return tab;
   }));
