@@ -21,6 +21,7 @@
 #include "../kernels/kernels.h"
 #include "../memory/book.h"
 #include "../memory/loss.h"
+#include "../memory/reading.h"
 #include "../memory/recall.h"
 #include "../memory/update.h"
 #include "tensor.h"
@@ -389,6 +390,32 @@ nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor 
     return keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none();
 }
 
+// ---- reading ----
+
+// classes: rows of slots, vectors and offsets, or nothing. Returns values and probabilities, (n, most of a query), and known, (n,).
+std::tuple<nb::object, nb::object, nb::object> read_found(const Found &found, const std::optional<std::tuple<Tensor, Tensor, Tensor>> &classes,
+                                                          bool sums, float inverse_temperature, float weight, float slope, float offset,
+                                                          float same, float same_odds, int64_t answers, int threads) {
+    Classes all{};
+    if (classes) {
+        const auto &[rows, vectors, offsets] = *classes;
+        all.rows = rows.rows<int64_t>(1, all.capacity);
+        all.offsets = offsets.rows<float>(1, all.count);
+        all.vectors = vectors.numbers<float>(all.count * found.key_size);
+    }
+    const int64_t most = std::min(answers, found.k);
+    std::vector<int64_t> values(found.n * most);
+    std::vector<float> probabilities(found.n * most), known(found.n);
+    const Reader reader{sums, inverse_temperature, weight, slope, offset, same, same_odds};
+    const int64_t width = std::max<int64_t>(
+        compute([&] { return read(found, all, reader, most, threads, values.data(), probabilities.data(), known.data()); }), 1);
+    const auto narrowed = [&](auto &table) {
+        for (int64_t row = 1; row < found.n; row++) std::copy_n(table.data() + row * most, width, table.data() + row * width);
+        return tensor_of(std::move(table), {found.n, width});
+    };
+    return {narrowed(values), narrowed(probabilities), tensor_of(std::move(known), {found.n})};
+}
+
 // ---- the state of lists ----
 
 nb::dict export_lists(const AutoIndex &index) {
@@ -486,6 +513,8 @@ NB_MODULE(_native, module) {
                "of_similarities"_a.none(), "of_weights"_a.none(), "inverse_temperature"_a, "threads"_a);
     module.def("loss", loss, "book"_a, "buffers"_a, "found"_a, "target"_a, "mask"_a.none(), "margin"_a, "with_gradient"_a);
     module.def("dots", dots);
+    module.def("read", read_found, "found"_a, "classes"_a.none(), "sums"_a, "inverse_temperature"_a, "weight"_a, "slope"_a, "offset"_a,
+               "same"_a, "same_odds"_a, "answers"_a, "threads"_a);
     module.def("newest", newest, "book"_a, "buffers"_a, "values"_a, "exclude"_a.none());
     module.def("offers", offers);
     module.def("merge", merge, "units"_a, "inverse_lengths"_a, "slots"_a, "similarities"_a, "values"_a, "times"_a,

@@ -84,6 +84,9 @@ class NativeBackend:
     def dots(self, query: Tensor, keys: Tensor) -> Tensor:
         return self.native.dots(query.contiguous(), keys.contiguous(), self.memory.key_size)
 
+    def read(self, found: Any, classes: tuple[Tensor, Tensor, Tensor] | None, **options: Any) -> tuple[Tensor, ...]:
+        return self.native.read(found, classes, **options, threads=torch.get_num_threads())
+
     def newest(self, values: Tensor, exclude: Tensor | None) -> Tensor:
         return self.native.newest(self.book, self.memory._buffers, values, exclude)
 
