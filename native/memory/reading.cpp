@@ -19,7 +19,7 @@ struct Groups {
     std::vector<float> scores;
     std::vector<int32_t> table, order;  // open addressing by value; best first
 
-    // The scores are the sums of weights then.
+    // The scores are sums of weights then, relative to the nearest of the class: 1 where it is the only one.
     void gather(const int64_t *values, const float *similarities, int64_t k, float inverse_temperature) {
         uint64_t size = 4;
         while (size < 2 * static_cast<uint64_t>(k)) size *= 2;
@@ -29,14 +29,14 @@ struct Groups {
             while (table[at &= size - 1] >= 0 && values[first[table[at]]] != values[j]) at++;
             if (table[at] < 0) {
                 table[at] = static_cast<int32_t>(first.size());
-                first.push_back(j), scores.push_back(0);
+                first.push_back(j), scores.push_back(1);
+            } else {
+                scores[table[at]] += std::exp(inverse_temperature * (similarities[j] - similarities[first[table[at]]]));
             }
-            scores[table[at]] += std::exp(inverse_temperature * (similarities[j] - similarities[0]));
         }
     }
 
-    // Each step fetches what the next one reads.
-    void find_rows(const Classes &classes, const int64_t *slots, int64_t key_size) {
+    void find_rows(const Classes &classes, const int64_t *slots) {
         rows.clear();
         for (const int64_t j : first) {
             if (slots[j] < 0 || slots[j] >= classes.capacity) throw std::out_of_range("slot");
@@ -45,7 +45,6 @@ struct Groups {
         for (const int64_t j : first) {
             rows.push_back(classes.rows[slots[j]]);
             if (rows.back() < 0 || rows.back() >= classes.count) throw std::out_of_range("class");
-            for (int64_t i = 0; i < key_size; i += 16) __builtin_prefetch(classes.vectors + rows.back() * key_size + i);
         }
     }
 
@@ -75,12 +74,14 @@ int64_t read(const Found &found, const Classes &classes, const Reader &reader, i
         Groups &groups = of_threads[thread];
         groups.gather(its_values, similarities, k, reader.inverse_temperature);
         if (groups.first.empty()) return;
-        if (classes.rows) groups.find_rows(classes, found.slots + row * k, size);
+        if (classes.rows) groups.find_rows(classes, found.slots + row * k);
         std::vector<float> &scores = groups.scores;
         for (size_t i = 0; i < scores.size(); i++) {
-            const float sum = similarities[0] + std::log(scores[i]) / reader.inverse_temperature;
-            scores[i] = reader.weight * (reader.sums ? sum : similarities[groups.first[i]]);
+            const float more = reader.sums && scores[i] > 1 ? std::log(scores[i]) / reader.inverse_temperature : 0;
+            scores[i] = reader.weight * (similarities[groups.first[i]] + more);
             if (!classes.rows) continue;
+            const float *ahead = classes.vectors + groups.rows[std::min(i + kernels::ROWS_AHEAD, scores.size() - 1)] * size;
+            for (int64_t j = 0; j < size; j += 16) __builtin_prefetch(ahead + j);
             const int64_t its_row = groups.rows[i];
             scores[i] += classes.offsets[its_row] + kernels::dot(unit, classes.vectors + its_row * size, static_cast<int>(size));
         }

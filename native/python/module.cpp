@@ -299,7 +299,7 @@ Change remember(Book &book, nb::dict buffers, const Slots &slots, Index *index, 
 }
 
 Change update(Book &book, nb::dict buffers, Index *index, const Found &all, const Tensor &target, const Optional &source,
-              const Optional &mask, double power, double age_noise, nb::callable draw, bool keep, int threads) {
+              const Optional &mask, bool by_count, double age_noise, nb::callable draw, bool keep, int threads) {
     const Slots slots = slots_of(book, buffers, &all);
     const int64_t *targets = target.numbers<int64_t>(all.n), *sources = optional<int64_t>(source, all.n);
     std::optional<Found> some;
@@ -315,7 +315,7 @@ Change update(Book &book, nb::dict buffers, Index *index, const Found &all, cons
         if (sources) sources = some_sources.data();
     }
     const Found &found = some ? *some : all;
-    const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k, power};
+    const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k, by_count};
     const Asked asked = found.asked();
     return remember(book, buffers, slots, index, examples, &asked, age_noise, draw, keep, threads);
 }
@@ -520,7 +520,7 @@ NB_MODULE(_native, module) {
     module.def("merge", merge, "units"_a, "inverse_lengths"_a, "slots"_a, "similarities"_a, "values"_a, "times"_a,
                "exclude"_a.none(), "key_size"_a, "k"_a, "inverse_temperature"_a);
     module.def("update", update, "book"_a, "buffers"_a, "index"_a.none(), "found"_a, "target"_a, "source"_a.none(),
-               "mask"_a.none(), "power"_a, "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
+               "mask"_a.none(), "by_count"_a, "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("write", write_keys, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),
                "count"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("put", put_rows, "book"_a, "buffers"_a, "index"_a.none(), "slots"_a, "keys"_a, "values"_a, "sources"_a, "counts"_a,

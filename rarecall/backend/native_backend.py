@@ -100,8 +100,8 @@ class NativeBackend:
         keep: bool,
     ) -> backend.Change:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
-        power, age_noise = self.memory.count_power, self.memory.age_noise
-        return self._change(self.native.update, found, target, source, mask, power, age_noise, draw, keep)
+        by_count, age_noise = self.memory.averaging == "count", self.memory.age_noise
+        return self._change(self.native.update, found, target, source, mask, by_count, age_noise, draw, keep)
 
     def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
         memory = self.memory
