@@ -69,11 +69,16 @@ def test_backbone_embeds_in_batches_as_by_itself(picture: Path, flat: bool) -> N
 def torchvision() -> Any:
     """The library, also beside a torch for CPUs only: the wheels of PyPI are for CUDA, and their operators do not load.
 
+    Installed beside such a torch it breaks transformers, so it is not part of [dev]. To run these tests:
+
+        pip install --no-deps --target FOLDER timm torchvision==0.28.0
+        PYTHONPATH=FOLDER pytest tests/test_images.py
+
     torchvision registers what the results of two operators look like when it is imported, so they are declared first.
     The operators themselves are for detection, which no backbone needs.
     """
     if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed: pip install timm torchvision")
+        pytest.skip("timm is not installed: see the fixture")
     try:
         import torchvision
     except RuntimeError:
