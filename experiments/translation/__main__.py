@@ -1,4 +1,4 @@
-"""python -m experiments.translation train | evaluate | text | pack | table
+"""python -m experiments.translation train | evaluate | words | text | pack | table
 
 Translation with a memory: the paper's third table.
 Every sub-command explains its options with --help.
@@ -120,6 +120,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
+    wording = commands.add_parser("words", help="measure rare words before and after a dictionary's entries are taught")
+    wording.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
+    wording.add_argument(
+        "--dictionary",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="lines of 'German :: English', e.g. /usr/share/trans/de-en of Debian's package trans-de-en",
+    )
+    wording.add_argument(
+        "--test", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="test files (default: newstest2014)"
+    )
+    _add_text(wording)
+    _add_beam(wording)
+    wording.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
+    wording.set_defaults(run=_words)
+
     saying = commands.add_parser("text", help="translate sentences, optionally after teaching others")
     saying.add_argument("sentence", nargs="+", metavar="SENTENCE")
     saying.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
@@ -136,7 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _add_beam(saying)
     saying.set_defaults(run=_text)
 
-    add_pack(commands, "translation")
+    packing = add_pack(commands, "translation")
+    packing.add_argument(
+        "--on", type=Path, metavar="FILE", help="leave out the weights that this file, in the same folder, has"
+    )
     add_table(commands, "translation")
     run(parser, arguments)
 
@@ -225,6 +245,26 @@ def _evaluate(args: argparse.Namespace) -> None:
     beam = Beam(args.beam, args.alpha, args.beta)
     result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill or 0, translations=args.translations)
     print(table.lines_of(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _words(args: argparse.Namespace) -> None:
+    from experiments import results
+    from experiments.translation import table
+    from experiments.translation.dictionary import read_entries
+    from experiments.translation.text import TEST, read
+    from experiments.translation.words import evaluate_words
+    from rarecall.models.beam import Beam
+
+    entries, trained, files = read_entries(args.dictionary), _read(args), _files(args)
+    names = ("weights", "dictionary", "test", "source", "target", "repeat", "beam", "alpha", "beta", "caution", "out")
+    origin = results.origin(command_of(args, "translation", names), trained.run["seed"])
+    test, training = _pair(args.test, TEST, args.data), read(files.sources, files.targets)
+    beam = Beam(args.beam, args.alpha, args.beta)
+    result = {"training": trained.run | {"commit": trained.commit}}
+    result |= evaluate_words(trained, test, training, entries, beam=beam)
+    print(table.words_lines(result))
     if args.out:
         results.write(args.out, result, origin)
 

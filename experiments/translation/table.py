@@ -35,7 +35,12 @@ def table(folder: str | os.PathLike[str]) -> str:
     lines += ["", "\\* An oracle: the memory was shown the right answers.", ""]
     for result in found:
         lines += [f"### {title(result)}", "", lines_of(result), ""]
+    taught = results.read_all(folder, "translation words")
+    for result in taught:
+        lines += [f"### Rare words of a dictionary, taught to {_sized(result['training'])}", "", words_lines(result), ""]
     lines += ["## Where the figures come from", ""]
+    for result in taught:
+        lines.append(f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}")
     for result in found:
         lines.append(f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}")
         lines += [f"  - {whose}: {_trained(training)}" for whose, training in result["training"].items()]
@@ -77,6 +82,18 @@ def lines_of(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def words_lines(result: dict[str, Any]) -> str:
+    """Format one result of `words` as a table."""
+    asked, lines = result["words"], _row("", "right", "%", "BLEU", "BLEU of their lines", "BLEU of other lines", "p")
+    lines += _row(*["---"] * 7)
+    for how, of in result["figures"].items():
+        scores = [of[name]["score"] for name in ("bleu", "bleu of lines with such words", "bleu of the other lines")]
+        p = f"{of['difference']['p']:.3f}" if "difference" in of else "–"
+        lines += _row(how, str(of["right"]), f"{100 * of['right'] / asked:.1f}", *[f"{x:.2f}" for x in scores], p)
+    told = f"{asked} words of {result['lines']} lines, {result['rare']}, which the dictionary has"
+    return "\n".join([*lines, "", f"- {told}; p: of the difference in BLEU from before"])
+
+
 def _ours(found: list[dict[str, Any]], preset: str, whose: str, part: str) -> str:
     """Return the score of the last result that has it."""
     scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in found if result["preset"] == preset]
@@ -90,10 +107,14 @@ def _texts(found: list[dict[str, Any]]) -> str:
     return "; ".join(texts) or "not measured"
 
 
+def _sized(training: dict[str, Any]) -> str:
+    return f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces"
+
+
 def _trained(training: dict[str, Any]) -> str:
     begun = f", begun with {training['begun_with']}" if training["begun_with"] else ""
     return (
-        f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces, trained on "
+        f"{_sized(training)}, trained on "
         f"{training['trained_on']} with seed {training['seed']} for {training['steps']} steps of up to "
         f"{training['tokens']} target pieces{begun}, at commit {training['commit'][:12]}"
     )
