@@ -222,7 +222,6 @@ def _evaluate(args: argparse.Namespace) -> None:
     from experiments import results
     from experiments.translation import networks, table
     from experiments.translation.evaluate import BASELINE, MEMORY, Measured, evaluate
-    from experiments.translation.presets import preset_of
     from experiments.translation.text import DEVELOPMENT, TEST, read
     from rarecall.models.beam import Beam
 
@@ -241,8 +240,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
     networks_of |= {} if baseline is None else {BASELINE: baseline}
     training = {whose: of.run | {"commit": of.commit} for whose, of in networks_of.items()}
-    result = {"preset": preset_of(trained.run), "training": training}
     beam = Beam(args.beam, args.alpha, args.beta)
+    result = {"training": training}
     result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill or 0, translations=args.translations)
     print(table.lines_of(result))
     if args.out:

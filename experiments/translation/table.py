@@ -18,6 +18,9 @@ PAPER: dict[str, tuple[str, float | None, float | None]] = {
     EVEN: ("GNMT with memory and even lines as context", None, 23.60),
     WHOLE: ("GNMT with memory and whole test as context*", 31.11, None),
 }
+# How the memory is wired into the network, and the rows of each wiring.
+AS_THE_PAPER, LEARNED = "as in the paper", "learned query, mixed output"
+WIRINGS = {AS_THE_PAPER: (BASELINE, MEMORY, EVEN, WHOLE), LEARNED: (MEMORY, EVEN, WHOLE)}
 
 
 def table(folder: str | os.PathLike[str]) -> str:
@@ -25,19 +28,23 @@ def table(folder: str | os.PathLike[str]) -> str:
     found = results.read_all(folder, "translation")
     lines = ["## Translation, English to German, BLEU", ""]
     lines += [f"The paper's network has 8 layers of 1024 and was trained on WMT14. Ours: {_texts(found)}.", ""]
-    presets = list(dict.fromkeys(result["preset"] for result in found)) or ["cpu"]
-    columns = [f"ours ({preset}), {part}" for preset in presets for part in ("full test", "odd lines")]
+    sizes = list(dict.fromkeys(_sized(_any_of(result)) for result in found)) or ["ours"]
+    columns = [f"{size}, {part}" for size in sizes for part in (FULL, ODD)]
     lines += _row("", "the paper, full test", "the paper, odd lines", *columns)
     lines += _row(*["---"] * (3 + len(columns)))
-    for whose, (name, full, odd) in PAPER.items():
-        ours = [_ours(found, preset, whose, part) for preset in presets for part in (FULL, ODD)]
-        lines += _row(name, _number(full), _number(odd), *ours)
+    for wiring, rows in WIRINGS.items():
+        for whose in rows:
+            name, *published = PAPER[whose]
+            figures = [_number(figure) if wiring == AS_THE_PAPER else "–" for figure in published]
+            ours = [_ours(found, size, wiring, whose, part) for size in sizes for part in (FULL, ODD)]
+            lines += _row(name + (f", {wiring}" if whose != BASELINE else ""), *figures, *ours)
     lines += ["", "\\* An oracle: the memory was shown the right answers.", ""]
     for result in found:
         lines += [f"### {title(result)}", "", lines_of(result), ""]
     taught = results.read_all(folder, "translation words")
     for result in taught:
-        lines += [f"### Rare words of a dictionary, taught to {_sized(result['training'])}", "", words_lines(result), ""]
+        size = _sized(result["training"])
+        lines += [f"### Rare words of a dictionary, taught to {size}", "", words_lines(result), ""]
     lines += ["## Where the figures come from", ""]
     for result in taught:
         lines.append(f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}")
@@ -50,7 +57,8 @@ def table(folder: str | os.PathLike[str]) -> str:
 def title(result: dict[str, Any]) -> str:
     """Return a title: the networks measured, and their training text."""
     networks = " and ".join(result["training"])
-    return f"{networks} ({result['preset']}), trained on {_texts([result])}"
+    wiring = f", {_wiring(result)}" if MEMORY in result["training"] else ""
+    return f"{networks} ({_sized(_any_of(result))}{wiring}), trained on {_texts([result])}"
 
 
 def lines_of(result: dict[str, Any]) -> str:
@@ -94,12 +102,27 @@ def words_lines(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"- {told}; p: of the difference in BLEU from before"])
 
 
-def _ours(found: list[dict[str, Any]], preset: str, whose: str, part: str) -> str:
+def _ours(found: list[dict[str, Any]], size: str, wiring: str, whose: str, part: str) -> str:
     """Return the score of the last result that has it."""
-    scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in found if result["preset"] == preset]
+    asked = [result for result in found if _sized(_any_of(result)) == size]
+    if whose != BASELINE:
+        asked = [result for result in asked if MEMORY in result["training"] and _wiring(result) == wiring]
+    scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in asked]
     known = [score["score"] for score in scores if score is not None]
     published = PAPER[whose][1 if part == FULL else 2]
     return f"{known[-1]:.2f}" if known else "–" if published is None else "not measured"
+
+
+def _any_of(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the training of the network with memory, or of the one without if there is no other."""
+    training: dict[str, Any] = result["training"].get(MEMORY) or result["training"][BASELINE]
+    return training
+
+
+def _wiring(result: dict[str, Any]) -> str:
+    """Return how the memory is wired: with --ask or --trust it is not the paper's way."""
+    training = _any_of(result)
+    return LEARNED if training["ask"] or training["trust"] else AS_THE_PAPER
 
 
 def _texts(found: list[dict[str, Any]]) -> str:
