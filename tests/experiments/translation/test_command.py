@@ -48,9 +48,7 @@ def test_train_evaluate_text_pack_and_table(
     run("pack --weights runs/b/network.safetensors --slots 1 --out small.safetensors")
     assert "with 1 slots" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        run(
-            "pack --weights runs/b/network.safetensors --slots 1 --out beside.safetensors --on runs/a/network.safetensors"
-        )
+        run("pack --weights runs/b/network.safetensors --slots 1 --out b.safetensors --on runs/a/network.safetensors")
     assert "was not trained with --frozen" in capsys.readouterr().err
     taught = "--teach 'zu sees dog then ||| KE sieht hund dann' --explain --save taught.safetensors"
     run(f"text 'zu likes fox now' --weights small.safetensors {taught} {texts} --beam 1")
