@@ -144,6 +144,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--teach", action="append", default=[], metavar="'SOURCE ||| TARGET'", help="a pair to teach first; repeatable"
     )
     saying.add_argument(
+        "--word",
+        action="append",
+        default=[],
+        metavar="'ENGLISH ||| GERMAN'",
+        help="a word to teach in its place in the sentences first; repeatable",
+    )
+    saying.add_argument(
         "--explain", action="store_true", help="print the memory's answer for each piece, and its source"
     )
     saying.add_argument(
@@ -270,11 +277,13 @@ def _words(args: argparse.Namespace) -> None:
 
 def _text(args: argparse.Namespace) -> None:
     from experiments.translation import networks
+    from experiments.translation.dictionary import Asked
     from experiments.translation.text import read
     from experiments.translation.translator import Translator
+    from experiments.translation.words import teach_in_place
     from rarecall.models.beam import Beam
 
-    pairs = [_taught(pair) for pair in args.teach]
+    pairs, glossary = [_taught(pair) for pair in args.teach], [_taught(pair) for pair in args.word]
     trained = _read(args)
     text = None
     if args.explain:
@@ -290,6 +299,10 @@ def _text(args: argparse.Namespace) -> None:
     translator = Translator(trained.network, trained.vocabulary, trained.run["pairs"], text, beam)
     for source, target in pairs:
         translator.teach(source, target)
+    if glossary:
+        asked = [Asked(line, *pair) for line in range(len(args.sentence)) for pair in glossary]
+        first_id = trained.run["pairs"] + len(pairs)
+        teach_in_place(trained.network, trained.vocabulary, args.sentence, asked, first_id=first_id, beam=beam)
     for sentence in args.sentence:
         found = translator.translate(sentence)
         print(found)
@@ -335,7 +348,7 @@ def _pair(given: list[Path] | None, name: str, folder: str | None) -> Text:
 def _taught(pair: str) -> tuple[str, str]:
     source, between, target = pair.partition("|||")
     if not between or not source.strip() or not target.strip():
-        raise ValueError(f"--teach got {pair!r}; expected 'source ||| target', a sentence on each side.")
+        raise ValueError(f"Got {pair!r} to teach; expected 'source ||| target', a text on each side.")
     return source.strip(), target.strip()
 
 

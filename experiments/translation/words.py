@@ -34,6 +34,7 @@ from experiments.translation.pairs import encode
 from experiments.translation.text import Text
 from experiments.translation.translator import PASSES, find, show, translate
 from experiments.translation.vocabulary import Vocabulary
+from rarecall import Memory
 from rarecall.models.beam import Beam
 from rarecall.models.gnmt import GNMT
 
@@ -45,8 +46,7 @@ def evaluate_words(
 ) -> dict[str, Any]:
     """Return how many of the asked words are right, and BLEU, before and after their entries are taught."""
     beam, network, vocabulary = beam or Beam(), trained.network.eval(), trained.vocabulary
-    if network.memory is None:
-        raise ValueError("This network has no memory to teach; use weights of a network with a memory.")
+    _memory_of(network)
     asked = asked_words(test.sources, test.targets, rare_words(test.targets, training.targets, quiet=quiet), entries)
     if not asked:
         raise ValueError("The dictionary has no rare word of this text; use another dictionary or text.")
@@ -120,6 +120,7 @@ def teach_in_place(
         beam: settings of the beam search.
         quiet: show no progress bars.
     """
+    _memory_of(network)
     generator = torch.Generator().manual_seed(0)
     missing = list(enumerate(asked))
     for _ in range(ROUNDS):
@@ -144,7 +145,6 @@ def _teach_word(
     generator: torch.Generator,
 ) -> None:
     """Put the German word in its place in the translation `told` of `read`, and write the keys of its pieces."""
-    assert network.memory is not None
     from_pieces = pieces_of(one.english, [vocabulary.piece(piece) for piece in read])
     if not from_pieces:
         return
@@ -155,7 +155,15 @@ def _teach_word(
     mask[0, begin : begin + len(word)] = True  # `word` ends with the end piece: one piece more
     recall = network(source, target).recall
     assert recall is not None
-    network.memory.update(recall, target, source=torch.full_like(target, source_id), mask=mask, generator=generator)
+    _memory_of(network).update(
+        recall, target, source=torch.full_like(target, source_id), mask=mask, generator=generator
+    )
+
+
+def _memory_of(network: GNMT) -> Memory:
+    if network.memory is None:
+        raise ValueError("This network has no memory to teach; use weights of a network with a memory.")
+    return network.memory
 
 
 def attention(network: GNMT, source: Tensor, target: list[int]) -> Tensor:

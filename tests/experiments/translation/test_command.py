@@ -54,6 +54,11 @@ def test_train_evaluate_text_pack_and_table(
     run(f"text 'zu likes fox now' --weights small.safetensors {taught} {texts} --beam 1")
     assert " |||" in capsys.readouterr().out  # an answer, and the pair it came from
     assert networks.read("taught.safetensors").network.memory.sources.max() == 60  # the first after those of training
+    run("text 'zu likes fox now' --weights small.safetensors --word 'zu ||| KE' --beam 1")
+    assert "KE" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run("text 'zu likes fox now' --weights runs/a/network.safetensors --word 'zu ||| KE' --beam 1")
+    assert "no memory to teach" in capsys.readouterr().err
     run("text 'zu likes fox now' --weights taught.safetensors --explain --beam 1 --data nowhere")
     assert "named by their numbers" in capsys.readouterr().out
     with pytest.raises(SystemExit):
