@@ -61,7 +61,7 @@ def test_an_interrupt_is_silent(monkeypatch, capsys) -> None:
         (["serve"], "serve needs a folder, or --demo, and not both"),
         (["serve", "folder", "--demo"], "serve needs a folder, or --demo, and not both"),
         (["serve", "folder", "--embedder", "nothing"], "No embedder is called 'nothing'"),
-        (["serve", "folder", "--embedder", "no:thing"], "The embedder no:thing cannot be imported: No module named 'no'"),
+        (["serve", "folder", "--embedder", "no:thing"], "The embedder no:thing cannot be imported: No module"),
         (["teach", "new", "label", "example"], "new is new: name its embedder, for example --embedder minilm."),
     ],
 )
