@@ -71,8 +71,8 @@ def command_of(args: argparse.Namespace, experiment: str, names: Iterable[str]) 
 # Experiments are imported inside the functions that run them, so that --help does not import torch.
 
 
-def add_pack(commands: argparse._SubParsersAction[argparse.ArgumentParser], experiment: str) -> None:
-    """Add the sub-command `pack`, which calls the experiment's module `pack`."""
+def add_pack(commands: argparse._SubParsersAction[argparse.ArgumentParser], experiment: str) -> argparse.ArgumentParser:
+    """Add the sub-command `pack`, which calls the experiment's function `pack.pack`, and return its parser."""
     packing = commands.add_parser("pack", help="write a trained network with only the newest slots of its memory")
     packing.add_argument(
         "--weights", type=Path, required=True, metavar="FILE", help="weights of a trained network with memory"
@@ -80,10 +80,12 @@ def add_pack(commands: argparse._SubParsersAction[argparse.ArgumentParser], expe
     packing.add_argument("--slots", type=count, required=True, metavar="N", help="number of slots to keep")
     packing.add_argument("--out", type=Path, required=True, metavar="FILE", help="output file")
     packing.set_defaults(run=_pack, experiment=experiment)
+    return packing
 
 
 def _pack(args: argparse.Namespace) -> None:
-    kept = import_module(f"experiments.{args.experiment}.pack").pack(args.weights, args.slots, args.out)
+    more = {"on": args.on} if "on" in args else {}
+    kept = import_module(f"experiments.{args.experiment}.pack").pack(args.weights, args.slots, args.out, **more)
     print(f"Wrote {args.out} with {kept} slots, {args.out.stat().st_size / 1e6:.1f} MB.")
 
 

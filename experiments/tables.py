@@ -111,8 +111,12 @@ def _accuracy(result: dict[str, Any] | None, column: str, published: float | Non
 def _omniglot_run(result: dict[str, Any]) -> str:
     training = result.get("training", {})
     runs = training.get("of", [training])
-    told = [f"{run['steps']} steps on {run['on']}, seed {run['seed']}" for run in runs if "steps" in run]
+    told = [f"{run['steps']} steps on {run['on']}, seed {run['seed']}{_begun(run)}" for run in runs if "steps" in run]
     return "; ".join([*told, _origin(result)])
+
+
+def _begun(run: dict[str, Any]) -> str:
+    return f", begun with {run['begun_with']}" if run.get("begun_with") else ""
 
 
 def _synthetic(folder: str | os.PathLike[str]) -> list[str]:
@@ -192,7 +196,15 @@ def _translation(folder: str | os.PathLike[str]) -> list[str]:
             lines.append(_row("GNMT with memory", wiring, *[NOT_RUN] * 3))
     if not any(training["units"] >= 384 for result in found for training in result["training"].values()):
         lines.append(_row("GNMT", "larger: 2 or 3 layers of 384 to 512, 12,000 to 16,000 pieces", *[NOT_RUN] * 3))
-    return [*lines, "", *[f"- {_origin(result)}" for result in found]]
+    words = results.read_all(folder, "translation words")
+    for result in words:
+        told = f"{result['words']} words of {result['lines']} lines, {result['rare']}, which a dictionary has"
+        lines += ["", f"{told}, before and after their entries are taught:", ""]
+        lines += _rows(("", "right", "%", "BLEU", "BLEU of their lines"))
+        for how, of in result["figures"].items():
+            scores = [_number(of[name]["score"]) for name in ("bleu", "bleu of lines with such words")]
+            lines.append(_row(how, str(of["right"]), f"{100 * of['right'] / result['words']:.1f}", *scores))
+    return [*lines, "", *[f"- {_origin(result)}" for result in [*found, *words]]]
 
 
 def _translation_setting(result: dict[str, Any], name: str) -> str:

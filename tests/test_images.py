@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +16,8 @@ image_module = pytest.importorskip("PIL.Image")
 
 from rarecall.integrations import images  # noqa: E402
 from rarecall.integrations.images import Backbone, colours, pixels  # noqa: E402
+
+KEPT: list[torch.library.Library] = []  # what it declares lasts as long as it does
 
 
 @pytest.fixture
@@ -80,8 +85,43 @@ def test_backbone_embeds_in_batches_as_by_itself(picture: Path, flat: bool) -> N
         embed([])
 
 
-def test_backbone_of_timm(picture: Path) -> None:
-    timm = pytest.importorskip("timm")
+@pytest.fixture
+def torchvision() -> Any:
+    """The library, also beside a torch for CPUs only: the wheels of PyPI are for CUDA, and their operators do not load.
+
+    Installed beside such a torch it breaks transformers, so it is not part of [dev]. To run these tests:
+
+        pip install --no-deps --target FOLDER timm torchvision==0.28.0
+        PYTHONPATH=FOLDER pytest tests/test_images.py
+
+    torchvision registers what the results of two operators look like when it is imported, so they are declared first.
+    The operators themselves are for detection, which no backbone needs.
+    """
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed: see the fixture")
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        KEPT.append(library)
+        import torchvision
+    return torchvision
+
+
+def test_backbone_of_torchvision(picture: Path, torchvision: Any) -> None:
+    network = torchvision.models.resnet18()
+    network.fc = nn.Identity()
+    with torch.no_grad():
+        assert Backbone(network, size=64)([picture, picture]).shape == (2, 512 + 144)
+
+
+def test_backbone_of_timm(picture: Path, torchvision: Any) -> None:
+    import timm
+
     embed = Backbone(timm.create_model("resnet18", num_classes=0), size=64)
     with torch.no_grad():
         assert embed([picture]).shape == (1, 512 + 144)

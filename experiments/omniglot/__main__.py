@@ -40,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     budget = training.add_mutually_exclusive_group()
     budget.add_argument("--steps", type=count, metavar="N", help="number of steps (default: the recipe's)")
     budget.add_argument("--minutes", type=float, metavar="M", help="as many steps as this machine runs in M minutes")
+    training.add_argument(
+        "--from", type=Path, dest="begin", metavar="FILE", help="initialise the weights with those of a trained network"
+    )
     training.add_argument("--save-every", type=count, default=250, metavar="N", help="steps between checkpoints")
     training.add_argument("--tensorboard", action="store_true", help="also write metrics for TensorBoard")
     training.set_defaults(run=_train)
@@ -87,6 +90,7 @@ def _add_learner(parser: argparse.ArgumentParser, *, pixels: bool) -> None:
 
 def _train(args: argparse.Namespace) -> None:
     from experiments.omniglot import data
+    from experiments.omniglot.evaluate import learner_of
     from experiments.omniglot.models import RECIPES
     from experiments.omniglot.train import Run, steps_in, train
     from experiments.training import Pace, steps_of
@@ -95,8 +99,12 @@ def _train(args: argparse.Namespace) -> None:
     steps = args.steps or steps_of(args.out)
     if steps is None and args.minutes is not None:
         steps = steps_in(args.minutes, args.model, omniglot, args.on)
-    run = Run(args.model, args.on, steps or RECIPES[args.model](1).steps, args.seed)
-    train(run, omniglot, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard))
+    begun_with = ""
+    if args.begin:
+        _, before = learner_of(args.begin)
+        begun_with = f"{before['model']}, {before['steps']} steps, seed {before['seed']}"
+    run = Run(args.model, args.on, steps or RECIPES[args.model](1).steps, args.seed, begun_with)
+    train(run, omniglot, args.out, Pace(save=args.save_every, tensorboard=args.tensorboard), args.begin)
 
 
 def _evaluate(args: argparse.Namespace) -> None:

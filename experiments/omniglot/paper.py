@@ -49,6 +49,7 @@ class Paper(Recipe):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.network = self.make_network()
+        self._even = True  # whether to scale the initial weights by `even_start`
         self.memory = Memory(KEY_SIZE, capacity=2 * classes)
         self.register_buffer("order", torch.randperm(classes))
         self.register_buffer("window", torch.tensor(float(self.first_window), dtype=torch.float64))
@@ -57,6 +58,11 @@ class Paper(Recipe):
     def make_network(self) -> nn.Module:
         """Return a new network that maps drawings to queries."""
         return convnet(self.dropout)
+
+    def begun(self) -> None:
+        self._even = False
+        # Trained weights are past the curriculum: begin with all classes; `pace` shrinks the window if they are not.
+        self.window.fill_(len(self.order))
 
     def choose(self, classes: int, progress: float) -> Tensor:
         window = min(int(self.window), classes)
@@ -73,7 +79,7 @@ class Paper(Recipe):
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
     ) -> tuple[Tensor, dict[str, float]]:
-        if progress == 0.0:
+        if progress == 0.0 and self._even:
             even_start(self.network, drawings)
         seen = distort(drawings) if self.distorted else drawings
         with torch.autocast("cpu", dtype=torch.bfloat16):

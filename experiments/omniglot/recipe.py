@@ -50,6 +50,9 @@ class Recipe(nn.Module, ABC):
     def learner(self, network: nn.Module) -> Learner:
         """Return the learner for episodes, with this network (the recipe's, or its moving average)."""
 
+    def begun(self) -> None:
+        """Prepare a run whose network was initialised with trained weights."""
+
     def active(self, progress: float) -> tuple[int, int]:
         """Return (ways, shows) of a batch at this point of the run."""
         return self.ways, self.shows

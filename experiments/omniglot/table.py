@@ -126,7 +126,8 @@ def _trained(training: dict[str, Any]) -> str:
         return "".join(_trained(of) for of in training["of"])
     if "steps" not in training:
         return ""
-    return f"; trained on {training['on']}, {training['steps']} steps, seed {training['seed']}"
+    begun = f", begun with {training['begun_with']}" if training.get("begun_with") else ""
+    return f"; trained on {training['on']}, {training['steps']} steps, seed {training['seed']}{begun}"
 
 
 def _row(*cells: str) -> list[str]:

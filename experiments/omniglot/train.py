@@ -34,12 +34,14 @@ class Run:
         steps: total number of steps; the learning rate reaches 0 at the last. A run may be resumed with another number:
             the schedule then follows the new one, and `State.plans` records the old one.
         seed: random seed.
+        begun_with: description of the network whose weights it was initialised with; "" for none.
     """
 
     model: str
     on: str
     steps: int
     seed: int
+    begun_with: str = ""
 
 
 def train(
@@ -47,8 +49,17 @@ def train(
     data: Omniglot,
     out: str | os.PathLike[str],
     pace: Pace | None = None,
+    begin: str | os.PathLike[str] | None = None,
 ) -> bool:
-    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted."""
+    """Train, resuming from the checkpoint in `out` if there is one. Returns False if it was interrupted.
+
+    Args:
+        run: settings of the run.
+        data: the characters.
+        out: folder of the run.
+        pace: how often to report, measure and save.
+        begin: file of a trained network to initialise the weights with.
+    """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     classes = data.characters(run.on).turned()
@@ -56,6 +67,8 @@ def train(
     started_from = commit()  # files on disk may change during the run
     torch.manual_seed(run.seed)
     state = State(RECIPES[run.model](len(classes)), run)
+    if begin is not None:
+        state.begin_with(begin)
     if (out / CHECKPOINT).is_file():
         state.read(out / CHECKPOINT)
     ended = go(
@@ -89,6 +102,12 @@ class State:
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
         self.order = torch.empty(0, dtype=torch.int64)  # classes left in this epoch
+
+    def begin_with(self, path: str | os.PathLike[str]) -> None:
+        """Initialise the weights of the network with those of a file."""
+        weights.load_into(self.recipe.network, weights.read(path)[0], path)
+        self.mean.load_state_dict(self.recipe.network.state_dict())
+        self.recipe.begun()
 
     def forward_one(self, classes: Characters) -> dict[str, float]:
         """Run one training step. Returns its metrics."""

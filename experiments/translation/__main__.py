@@ -1,4 +1,4 @@
-"""python -m experiments.translation train | evaluate | text | pack | table
+"""python -m experiments.translation train | evaluate | words | text | pack | table
 
 Translation with a memory: the paper's third table.
 Every sub-command explains its options with --help.
@@ -120,11 +120,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
+    wording = commands.add_parser("words", help="measure rare words before and after a dictionary's entries are taught")
+    wording.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
+    wording.add_argument(
+        "--dictionary",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="lines of 'German :: English', e.g. /usr/share/trans/de-en of Debian's package trans-de-en",
+    )
+    wording.add_argument(
+        "--test", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="test files (default: newstest2014)"
+    )
+    _add_text(wording)
+    _add_beam(wording)
+    wording.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
+    wording.set_defaults(run=_words)
+
     saying = commands.add_parser("text", help="translate sentences, optionally after teaching others")
     saying.add_argument("sentence", nargs="+", metavar="SENTENCE")
     saying.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
     saying.add_argument(
         "--teach", action="append", default=[], metavar="'SOURCE ||| TARGET'", help="a pair to teach first; repeatable"
+    )
+    saying.add_argument(
+        "--word",
+        action="append",
+        default=[],
+        metavar="'ENGLISH ||| GERMAN'",
+        help="a word to teach in its place in the sentences first; repeatable",
     )
     saying.add_argument(
         "--explain", action="store_true", help="print the memory's answer for each piece, and its source"
@@ -136,7 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _add_beam(saying)
     saying.set_defaults(run=_text)
 
-    add_pack(commands, "translation")
+    packing = add_pack(commands, "translation")
+    packing.add_argument(
+        "--on", type=Path, metavar="FILE", help="leave out the weights that this file, in the same folder, has"
+    )
     add_table(commands, "translation")
     run(parser, arguments)
 
@@ -202,7 +229,6 @@ def _evaluate(args: argparse.Namespace) -> None:
     from experiments import results
     from experiments.translation import networks, table
     from experiments.translation.evaluate import BASELINE, MEMORY, Measured, evaluate
-    from experiments.translation.presets import preset_of
     from experiments.translation.text import DEVELOPMENT, TEST, read
     from rarecall.models.beam import Beam
 
@@ -221,21 +247,43 @@ def _evaluate(args: argparse.Namespace) -> None:
     networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
     networks_of |= {} if baseline is None else {BASELINE: baseline}
     training = {whose: of.run | {"commit": of.commit} for whose, of in networks_of.items()}
-    result = {"preset": preset_of(trained.run), "training": training}
     beam = Beam(args.beam, args.alpha, args.beta)
+    result = {"training": training}
     result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill or 0, translations=args.translations)
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
 
 
-def _text(args: argparse.Namespace) -> None:
-    from experiments.translation import networks
-    from experiments.translation.text import read
-    from experiments.translation.translator import Translator
+def _words(args: argparse.Namespace) -> None:
+    from experiments import results
+    from experiments.translation import table
+    from experiments.translation.dictionary import read_entries
+    from experiments.translation.text import TEST, read
+    from experiments.translation.words import evaluate_words
     from rarecall.models.beam import Beam
 
-    pairs = [_taught(pair) for pair in args.teach]
+    entries, trained, files = read_entries(args.dictionary), _read(args), _files(args)
+    names = ("weights", "dictionary", "test", "source", "target", "repeat", "beam", "alpha", "beta", "caution", "out")
+    origin = results.origin(command_of(args, "translation", names), trained.run["seed"])
+    test, training = _pair(args.test, TEST, args.data), read(files.sources, files.targets)
+    beam = Beam(args.beam, args.alpha, args.beta)
+    result = {"training": trained.run | {"commit": trained.commit}}
+    result |= evaluate_words(trained, test, training, entries, beam=beam)
+    print(table.words_lines(result))
+    if args.out:
+        results.write(args.out, result, origin)
+
+
+def _text(args: argparse.Namespace) -> None:
+    from experiments.translation import networks
+    from experiments.translation.dictionary import Asked
+    from experiments.translation.text import read
+    from experiments.translation.translator import Translator
+    from experiments.translation.words import teach_in_place
+    from rarecall.models.beam import Beam
+
+    pairs, glossary = [_taught(pair) for pair in args.teach], [_taught(pair) for pair in args.word]
     trained = _read(args)
     text = None
     if args.explain:
@@ -251,6 +299,10 @@ def _text(args: argparse.Namespace) -> None:
     translator = Translator(trained.network, trained.vocabulary, trained.run["pairs"], text, beam)
     for source, target in pairs:
         translator.teach(source, target)
+    if glossary:
+        asked = [Asked(line, *pair) for line in range(len(args.sentence)) for pair in glossary]
+        first_id = trained.run["pairs"] + len(pairs)
+        teach_in_place(trained.network, trained.vocabulary, args.sentence, asked, first_id=first_id, beam=beam)
     for sentence in args.sentence:
         found = translator.translate(sentence)
         print(found)
@@ -296,7 +348,7 @@ def _pair(given: list[Path] | None, name: str, folder: str | None) -> Text:
 def _taught(pair: str) -> tuple[str, str]:
     source, between, target = pair.partition("|||")
     if not between or not source.strip() or not target.strip():
-        raise ValueError(f"--teach got {pair!r}; expected 'source ||| target', a sentence on each side.")
+        raise ValueError(f"Got {pair!r} to teach; expected 'source ||| target', a text on each side.")
     return source.strip(), target.strip()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.translation.vocabulary import END, START, Vocabulary
-from rarecall import Memory, storage
+from rarecall import Memory
 from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
@@ -43,10 +43,10 @@ class Trained:
     commit: str
 
 
-def save(trained: Trained, path: str | os.PathLike[str]) -> None:
-    """Write network, memory, vocabulary and training settings to one file."""
+def save(trained: Trained, path: str | os.PathLike[str], *, on: str | os.PathLike[str] | None = None) -> None:
+    """Write network, memory, vocabulary and training settings to one file; what the file `on` has is left out."""
     header = {"run": json.dumps(trained.run), "vocabulary": trained.vocabulary.to_text(), "commit": trained.commit}
-    weights.save(trained.network, path, header=header)
+    weights.save(trained.network, path, header=header, on=on)
 
 
 def read(name: str | os.PathLike[str]) -> Trained:
@@ -54,7 +54,7 @@ def read(name: str | os.PathLike[str]) -> Trained:
     path = Path(name)
     if not path.is_file() and path.parent == Path("."):
         path = weights.FOLDER / f"{path.name}.safetensors"
-    tensors, header = storage.read(path, kind="network")
+    tensors, header = weights.read(path)
     run = json.loads(header.get("run", "{}"))
     if "vocabulary" not in header or not run.keys() >= set(SHAPES):
         raise ValueError(f"{path} does not hold a translation network; expected a file written by its training.")

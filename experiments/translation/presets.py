@@ -47,12 +47,3 @@ def make_run(preset: str, *, memory: bool, **chosen: Any) -> Run:
     """
     run = replace(PRESETS[preset], **{name: value for name, value in chosen.items() if value is not None})
     return run if memory else replace(run, capacity=0, ask=False, trust=False, passage=0)
-
-
-def preset_of(run: dict[str, Any]) -> str:
-    """Return the name of the preset with a run's network; "own" if there is none."""
-    shapes = ("units", "layers", "pieces", "shortcut")
-    for name, preset in PRESETS.items():
-        if all(getattr(preset, shape) == run[shape] for shape in shapes):
-            return name
-    return "own"

@@ -18,6 +18,9 @@ PAPER: dict[str, tuple[str, float | None, float | None]] = {
     EVEN: ("GNMT with memory and even lines as context", None, 23.60),
     WHOLE: ("GNMT with memory and whole test as context*", 31.11, None),
 }
+# How the memory is wired into the network, and the rows of each wiring.
+AS_THE_PAPER, LEARNED = "as in the paper", "learned query, mixed output"
+WIRINGS = {AS_THE_PAPER: (BASELINE, MEMORY, EVEN, WHOLE), LEARNED: (MEMORY, EVEN, WHOLE)}
 
 
 def table(folder: str | os.PathLike[str]) -> str:
@@ -25,17 +28,26 @@ def table(folder: str | os.PathLike[str]) -> str:
     found = results.read_all(folder, "translation")
     lines = ["## Translation, English to German, BLEU", ""]
     lines += [f"The paper's network has 8 layers of 1024 and was trained on WMT14. Ours: {_texts(found)}.", ""]
-    presets = list(dict.fromkeys(result["preset"] for result in found)) or ["cpu"]
-    columns = [f"ours ({preset}), {part}" for preset in presets for part in ("full test", "odd lines")]
+    sizes = list(dict.fromkeys(_sized(_any_of(result)) for result in found)) or ["ours"]
+    columns = [f"{size}, {part}" for size in sizes for part in (FULL, ODD)]
     lines += _row("", "the paper, full test", "the paper, odd lines", *columns)
     lines += _row(*["---"] * (3 + len(columns)))
-    for whose, (name, full, odd) in PAPER.items():
-        ours = [_ours(found, preset, whose, part) for preset in presets for part in (FULL, ODD)]
-        lines += _row(name, _number(full), _number(odd), *ours)
+    for wiring, rows in WIRINGS.items():
+        for whose in rows:
+            name, *published = PAPER[whose]
+            figures = [_number(figure) if wiring == AS_THE_PAPER else "–" for figure in published]
+            ours = [_ours(found, size, wiring, whose, part) for size in sizes for part in (FULL, ODD)]
+            lines += _row(name + (f", {wiring}" if whose != BASELINE else ""), *figures, *ours)
     lines += ["", "\\* An oracle: the memory was shown the right answers.", ""]
     for result in found:
         lines += [f"### {title(result)}", "", lines_of(result), ""]
+    taught = results.read_all(folder, "translation words")
+    for result in taught:
+        size = _sized(result["training"])
+        lines += [f"### Rare words of a dictionary, taught to {size}", "", words_lines(result), ""]
     lines += ["## Where the figures come from", ""]
+    for result in taught:
+        lines.append(f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}")
     for result in found:
         lines.append(f"- `{result['command']}`, seed {result['seed']}, commit {result['commit'][:12]}")
         lines += [f"  - {whose}: {_trained(training)}" for whose, training in result["training"].items()]
@@ -45,7 +57,8 @@ def table(folder: str | os.PathLike[str]) -> str:
 def title(result: dict[str, Any]) -> str:
     """Return a title: the networks measured, and their training text."""
     networks = " and ".join(result["training"])
-    return f"{networks} ({result['preset']}), trained on {_texts([result])}"
+    wiring = f", {_wiring(result)}" if MEMORY in result["training"] else ""
+    return f"{networks} ({_sized(_any_of(result))}{wiring}), trained on {_texts([result])}"
 
 
 def lines_of(result: dict[str, Any]) -> str:
@@ -77,12 +90,39 @@ def lines_of(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ours(found: list[dict[str, Any]], preset: str, whose: str, part: str) -> str:
+def words_lines(result: dict[str, Any]) -> str:
+    """Format one result of `words` as a table."""
+    asked, lines = result["words"], _row("", "right", "%", "BLEU", "BLEU of their lines", "BLEU of other lines", "p")
+    lines += _row(*["---"] * 7)
+    for how, of in result["figures"].items():
+        scores = [of[name]["score"] for name in ("bleu", "bleu of lines with such words", "bleu of the other lines")]
+        p = f"{of['difference']['p']:.3f}" if "difference" in of else "–"
+        lines += _row(how, str(of["right"]), f"{100 * of['right'] / asked:.1f}", *[f"{x:.2f}" for x in scores], p)
+    told = f"{asked} words of {result['lines']} lines, {result['rare']}, which the dictionary has"
+    return "\n".join([*lines, "", f"- {told}; p: of the difference in BLEU from before"])
+
+
+def _ours(found: list[dict[str, Any]], size: str, wiring: str, whose: str, part: str) -> str:
     """Return the score of the last result that has it."""
-    scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in found if result["preset"] == preset]
+    asked = [result for result in found if _sized(_any_of(result)) == size]
+    if whose != BASELINE:
+        asked = [result for result in asked if MEMORY in result["training"] and _wiring(result) == wiring]
+    scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in asked]
     known = [score["score"] for score in scores if score is not None]
     published = PAPER[whose][1 if part == FULL else 2]
     return f"{known[-1]:.2f}" if known else "–" if published is None else "not measured"
+
+
+def _any_of(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the training of the network with memory, or of the one without if there is no other."""
+    training: dict[str, Any] = result["training"].get(MEMORY) or result["training"][BASELINE]
+    return training
+
+
+def _wiring(result: dict[str, Any]) -> str:
+    """Return how the memory is wired: with --ask or --trust it is not the paper's way."""
+    training = _any_of(result)
+    return LEARNED if training["ask"] or training["trust"] else AS_THE_PAPER
 
 
 def _texts(found: list[dict[str, Any]]) -> str:
@@ -90,10 +130,14 @@ def _texts(found: list[dict[str, Any]]) -> str:
     return "; ".join(texts) or "not measured"
 
 
+def _sized(training: dict[str, Any]) -> str:
+    return f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces"
+
+
 def _trained(training: dict[str, Any]) -> str:
     begun = f", begun with {training['begun_with']}" if training["begun_with"] else ""
     return (
-        f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces, trained on "
+        f"{_sized(training)}, trained on "
         f"{training['trained_on']} with seed {training['seed']} for {training['steps']} steps of up to "
         f"{training['tokens']} target pieces{begun}, at commit {training['commit'][:12]}"
     )

@@ -15,11 +15,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="train a network with memory for a minute, show it new characters once, and test what it remembers",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Train a network with memory for about a minute, show it a hundred new characters once each, test "
+        "what it remembers, and ask it about characters that it was never shown.",
     )
-    parser.add_argument("--out", type=_file, default="demo.png", metavar="FILE", help="output image (PNG)")
-    parser.add_argument("--seed", type=int, default=0, help="random seed; determines the table and the image")
-    parser.add_argument("--steps", type=_count, default=STEPS, help="number of training episodes")
+    add = parser.add_argument
+    add("--out", type=_file, default="demo.png", metavar="FILE", help="output image, PNG (default: %(default)s)")
+    add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    add("--steps", type=_count, default=STEPS, help="number of training episodes (default: %(default)s)")
     parser.set_defaults(run=_run)
 
 

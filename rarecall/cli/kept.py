@@ -98,6 +98,8 @@ def _open(args: argparse.Namespace, readonly: bool = False) -> KeptClassifier:
         name = BUILT_IN.get(taught_with or "")
         if name is None and taught_with is not None:
             raise ValueError(f"{args.folder} was taught with {taught_with}: name it, --embedder module:function.")
+    if name is None and args.command == "teach":
+        raise ValueError(f"{args.folder} is new: name its embedder, for example --embedder minilm.")
     if name is None:
         return rarecall.open(args.folder, readonly=readonly)
     from rarecall.integrations import embedders

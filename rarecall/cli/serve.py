@@ -15,27 +15,28 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the sub-command `serve`."""
     parser = subparsers.add_parser(
         "serve",
-        help="open a page where anyone teaches a memory, and an HTTP service for programs",
-        description="Serve a folder that keeps a taught memory, or several: a page for people, JSON for programs. Only "
-        "this machine reaches it, unless --host says otherwise. Then a token is required, which is printed once, or "
+        help="serve a page where anyone teaches a memory, and an HTTP API for programs",
+        description="Serve a folder with one or more taught memories: a page for people, a JSON API for programs. Only "
+        "this machine can connect, unless --host says otherwise. Then a token is required, which is printed once or "
         "set by the environment variable RARECALL_TOKEN.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("folder", nargs="?", type=Path, help="folder of the memory; made where there is none")
-    add("--demo", action="store_true", help="serve a temporary folder with something to play with")
+    add("folder", nargs="?", type=Path, help="folder of the memory; created if it does not exist")
+    add("--demo", action="store_true", help="serve a temporary folder with something to try")
     add(
         "--embedder",
         metavar="NAME",
-        help="omniglot, minilm, efficientnet or module:function (by default: the one that the folder was taught with; "
-        "for a new folder all three, as far as they are installed)",
+        help="omniglot, minilm, efficientnet or module:function (default: the one that the folder was taught with; for "
+        "a new folder all three, as far as they are installed)",
     )
-    add("--kind", choices=("text", "drawing", "picture"), help="examples of an embedder that is not one of the three")
-    add("--host", default=HOST, help="address to listen at; 0.0.0.0 for all of this machine")
-    add("--port", type=int, default=PORT, help="port to listen at; 0 for any that is free")
-    add("--allow-host", action="append", default=[], metavar="NAME", help="another name in Host headers, as of a proxy")
-    add("--rate", type=float, default=RATE, help="requests a second from one address; 0 for any number")
-    add("--certificate", nargs=2, type=Path, metavar=("CERT", "KEY"), help="files for TLS (https)")
+    kinds = ("text", "drawing", "picture")
+    add("--kind", choices=kinds, help="what your own embedder embeds (default: what its `kind` says, else text)")
+    add("--host", default=HOST, help="address to listen on; 0.0.0.0 for all addresses (default: %(default)s)")
+    add("--port", type=int, default=PORT, help="port to listen on; 0 for any free one (default: %(default)s)")
+    names = "further name to accept in Host headers, such as a proxy's; may be repeated (default: none)"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=names)
+    add("--rate", type=float, default=RATE, help="requests a second per address; 0 for no limit (default: %(default)g)")
+    add("--certificate", nargs=2, type=Path, metavar=("CERT", "KEY"), help="files for https (default: plain http)")
     add("--readonly", action="store_true", help="follow a folder that another process teaches")
     parser.set_defaults(run=_run)
 

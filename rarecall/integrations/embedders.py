@@ -119,7 +119,10 @@ def load(name: str) -> Callable[[list[Any]], Any]:
     if not colon:
         known = f"{', '.join(EMBEDDERS)}, the folder of a sentence-transformers model, or module:function"
         raise ValueError(f"No embedder is called {name!r}; expected {known}.")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"The embedder {name} cannot be imported: {error}.") from error
     takes = [each for each in inspect.signature(found).parameters.values() if each.default is each.empty]
     embedder: Callable[[list[Any]], Any] = found if takes and not isinstance(found, type) else found()
     return embedder

@@ -47,10 +47,11 @@ class Embedding:
             many: whether there are as many labels, so that any sequence but text and bytes is of examples.
         """
         if self.embed is None and keys is None:
-            if isinstance(given, str | bytes | Path):
+            first = given[0] if isinstance(given, list | tuple) and given else given
+            if isinstance(first, str | bytes | Path):
                 taught_by = self._kept.settings.get("embedder") or "none so far"
                 raise TypeError(
-                    f"Got {type(given).__name__} without an embedder (that of the folder: {taught_by}). Pass one: "
+                    f"Got {type(first).__name__} without an embedder (that of the folder: {taught_by}). Pass one: "
                     "rarecall.open(folder, embed=...); or the embeddings of the examples, keys=...."
                 )
             array = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given, np.float32)

@@ -17,7 +17,7 @@ FILES = {
     "synthetic-neural-gpu-memory": (13_796_116, "10606b1446361e96834c460a7b4dd84f0f911e987873907e1a93fb6f977e4b9e"),
     "synthetic-neural-gpu-memory-fixed": (116_068, "2fe83d2e5e74e244e09250080583a95b90f28d4b21f26dd6031e6a3fa2b5122e"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
-    "translation-memory": (14_582_078, "7de7e7bf6c8bdb3ffd6d5887d3eb7749d449df1a0b54b46b5aafa0d6de4d18d6"),
+    "translation-memory": (5_864_078, "35a6b6bec8cdd483981430ee57c5b8563ede29e316c8f75018efd003608713a8"),
     "translation": (8_977_928, "ae0430e0f6fdd5bc4e059528ee5326bce46bacf8410ec2a31ccd5855ecf08b62"),
 }
 

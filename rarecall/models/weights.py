@@ -1,11 +1,13 @@
 """Trained weights as safetensors files: half precision on disk, float32 in memory.
 
 A memory in a network is saved with it: its filled slots in order, integers in the smallest type that holds them. The
-state of its search is derived from the keys and left out. Shared weights are saved once.
+state of its search is derived from the keys and left out. Shared weights are saved once. A network with a memory on top
+of frozen weights may leave those to the file that has them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -48,8 +50,22 @@ FOLDER = Path(__file__).parents[2] / "weights"
 JOINED = {"omniglot": ("omniglot-residual-0", "omniglot-residual-1", "omniglot-paper")}
 
 
-def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, str] | None = None) -> None:
-    """Write the network's parameters and buffers, rounded to half precision, and the arguments to create it."""
+def save(
+    network: nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    header: dict[str, str] | None = None,
+    on: str | os.PathLike[str] | None = None,
+) -> None:
+    """Write the network's parameters and buffers, rounded to half precision, and the arguments to create it.
+
+    Args:
+        network: the network.
+        path: the file.
+        header: more to write to its header.
+        on: a file of weights in the same folder that has some of the tensors already, e.g. of the network without
+            memory. They are left out here and read from there, so the two files belong together.
+    """
     settings = network.settings() if isinstance(network, HasSettings) else {}
     state = network.state_dict()
     shared = _shared(network)
@@ -64,6 +80,11 @@ def save(network: nn.Module, path: str | os.PathLike[str], *, header: dict[str, 
         for name in FIELDS:
             tensors[prefix + name] = _smallest(tensors[prefix + name][filled])
     about = {"network": type(network).__name__, "settings": json.dumps(settings)}
+    if on is not None:
+        beneath, _ = storage.read(on, kind="network")
+        known = {name for name in tensors.keys() & beneath.keys() if torch.equal(tensors[name], beneath[name])}
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in known}
+        about["on"] = json.dumps({"name": Path(on).stem, "sha256": _digest(Path(on))})
     storage.write(path, tensors, kind="network", header=about | (header or {}))
 
 
@@ -85,7 +106,7 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
                 f"There are no weights {name}; expected a path or one of {sorted([*JOINED, *FILES])}."
             )
         path = fetch(path.stem)
-    tensors, header = storage.read(path, kind="network")
+    tensors, header = read(path)
     kind = header.get("network", "none")
     if kind not in NETWORKS:
         raise ValueError(f"{path} holds weights of the network {kind!r}; expected one of {sorted(NETWORKS)}.")
@@ -95,6 +116,23 @@ def load(name: str | os.PathLike[str]) -> nn.Module:
     network = NETWORKS[kind](**settings)
     load_into(network, tensors, path)
     return network
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a file written by `save`, together with those that it leaves to another, and its header."""
+    tensors, header = storage.read(path, kind="network")
+    if "on" not in header:
+        return tensors, header
+    on = json.loads(header["on"])
+    beneath = Path(path).with_name(f"{on['name']}.safetensors")
+    if not beneath.is_file() and on["name"] in FILES:
+        beneath = fetch(on["name"])
+    if not beneath.is_file() or _digest(beneath) != on["sha256"]:
+        raise ValueError(
+            f"{path} needs {beneath} beside it, with the SHA-256 {on['sha256']}: it holds the rest of the weights. "
+            "Copy both files together."
+        )
+    return storage.read(beneath, kind="network")[0] | tensors, header
 
 
 def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.PathLike[str]) -> None:
@@ -116,6 +154,10 @@ def load_into(network: nn.Module, tensors: dict[str, Tensor], path: str | os.Pat
     except RuntimeError as error:
         raise ValueError(f"{path} holds weights of another network than {type(network).__name__}: {error}") from error
     network.eval()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _memories(network: nn.Module) -> dict[str, Memory]:

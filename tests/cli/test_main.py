@@ -61,9 +61,11 @@ def test_an_interrupt_is_silent(monkeypatch, capsys) -> None:
         (["serve"], "serve needs a folder, or --demo, and not both"),
         (["serve", "folder", "--demo"], "serve needs a folder, or --demo, and not both"),
         (["serve", "folder", "--embedder", "nothing"], "No embedder is called 'nothing'"),
+        (["serve", "folder", "--embedder", "no:thing"], "The embedder no:thing cannot be imported: No module"),
+        (["teach", "new", "label", "example"], "new is new: name its embedder, for example --embedder minilm."),
     ],
 )
-def test_serve_says_what_it_needs(capsys, tmp_path, monkeypatch, arguments, told) -> None:
+def test_commands_say_what_they_need(capsys, tmp_path, monkeypatch, arguments, told) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         main(arguments)

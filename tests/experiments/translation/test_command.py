@@ -43,15 +43,22 @@ def test_train_evaluate_text_pack_and_table(
     with pytest.raises(SystemExit):
         run("text a --weights runs/a/network.safetensors --caution 1")
     assert "--caution is for a network that was trained with --trust" in capsys.readouterr().err
-    assert result["preset"] == "own"
     assert result["training"]["with memory"]["trained_on"] == "t.en"
     assert "2 steps without memory" in result["training"]["with memory"]["begun_with"]
     run("pack --weights runs/b/network.safetensors --slots 1 --out small.safetensors")
     assert "with 1 slots" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run("pack --weights runs/b/network.safetensors --slots 1 --out b.safetensors --on runs/a/network.safetensors")
+    assert "was not trained with --frozen" in capsys.readouterr().err
     taught = "--teach 'zu sees dog then ||| KE sieht hund dann' --explain --save taught.safetensors"
     run(f"text 'zu likes fox now' --weights small.safetensors {taught} {texts} --beam 1")
     assert " |||" in capsys.readouterr().out  # an answer, and the pair it came from
     assert networks.read("taught.safetensors").network.memory.sources.max() == 60  # the first after those of training
+    run("text 'zu likes fox now' --weights small.safetensors --word 'zu ||| KE' --beam 1")
+    assert "KE" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run("text 'zu likes fox now' --weights runs/a/network.safetensors --word 'zu ||| KE' --beam 1")
+    assert "no memory to teach" in capsys.readouterr().err
     run("text 'zu likes fox now' --weights taught.safetensors --explain --beam 1 --data nowhere")
     assert "named by their numbers" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -81,7 +88,6 @@ def test_presets_make_runs() -> None:
     assert (paper.units, paper.layers, paper.pieces, paper.capacity) == (1024, 8, 32_000, 500_000)
     assert presets.make_run("cpu", memory=False).capacity == 0
     assert presets.make_run("cpu", memory=True, steps=7, seed=None).steps == 7
-    assert presets.preset_of(vars(presets.PRESETS["cpu"])) == "cpu"
 
 
 @pytest.mark.parametrize("words", [["train"], ["evaluate"], [], ["text"], ["train", "--out", "a", "--units", "0"]])
