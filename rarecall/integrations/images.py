@@ -67,7 +67,8 @@ class Backbone(nn.Module):
 
     def _embed(self, pictures: Sequence[Any]) -> Tensor:
         views = [torch.stack([pixels(each, self.size, share) for each in pictures]) for share in (1.0, MIDDLE)]
-        keys = functional.normalize(sum(functional.normalize(self._features(view)) for view in views))
+        whole, middle = (functional.normalize(self._features(view)) for view in views)
+        keys = functional.normalize(whole + middle)
         if not self.colour:
             return keys
         counted = torch.stack([colours(each) for each in pictures]).to(keys)
