@@ -26,6 +26,11 @@ class ClassMeans:
     Follows the slots of a memory step by step: a change costs what it touches. It remembers of each slot to which sum
     it was added, and how many times. For the reader that asked last it also has the vectors that questions are
     multiplied with ready, so that a question costs no more than those products.
+
+    Attributes:
+        rows: (capacity,) int64, of each slot its value's row in the other tables; -1 where it is empty.
+        vectors: (rows, key_size), and
+        offsets: (rows,), both made of the means by `project`.
     """
 
     def __init__(self, memory: SlotBuffers, version: int) -> None:
@@ -34,9 +39,8 @@ class ClassMeans:
             self.row_of: dict[int, int] = {}  # of each value
             self.sums = torch.empty_like(memory.keys[:0], dtype=torch.int64)  # (rows, key_size)
             self.examples = torch.empty_like(memory.values[:0])  # (rows,)
-            self.values = torch.empty_like(memory.values[:0])  # (rows,); -1 where it has no slot
-            self.vectors = torch.empty_like(memory.keys[:0])  # (rows, key_size), and
-            self.offsets = self.vectors[:, 0]  # (rows,), of `project`
+            self.vectors = torch.empty_like(memory.keys[:0])
+            self.offsets = self.vectors[:, 0]
             self.rows = torch.full_like(memory.values, -1)
             self.counts = torch.zeros_like(memory.counts)
         self.project: Project | None = None
@@ -51,7 +55,6 @@ class ClassMeans:
         self._put(memory, slots)
         touched = torch.cat([left, self.rows[slots]])
         touched = touched[touched >= 0]
-        self.values[touched[self.examples[touched] == 0]] = -1
         self._renew(touched)
         # Rows of values that are gone are kept for their return; where most are, they are worth making anew.
         wasteful = len(self.sums) > rows and 2 * int((self.examples > 0).sum()) < rows
@@ -63,11 +66,13 @@ class ClassMeans:
 
     def totals(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sums, (n, key_size), and the examples, (n,), of values: those of several memories may be added."""
-        if not len(self.sums):
-            return self.sums.new_zeros((len(values), self.sums.shape[1])), self.examples.new_zeros(len(values))
-        rows = self._look_up(values)
-        none = rows < 0
-        return self.sums[rows].masked_fill_(none[:, None], 0), self.examples[rows].masked_fill_(none, 0)
+        sums, examples = self._of_rows(values, self.sums, self.examples)
+        return sums, examples
+
+    def vectors_of(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the vectors, (n, key_size), the offsets, (n,), and the examples, (n,), of values, (n,) int64."""
+        vectors, offsets, examples = self._of_rows(values, self.vectors, self.offsets, self.examples)
+        return vectors, offsets, examples
 
     def mean(self, sums: Tensor, examples: Tensor) -> Tensor:
         """Return the means, (n, key_size), from `totals`."""
@@ -77,34 +82,13 @@ class ClassMeans:
     def prepare(self, project: Project) -> None:
         """Have vectors made by `project` ready."""
         self.project = project
-        self._renew(torch.arange(len(self.row_of), device=self.values.device))
-
-    def scores(self, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
-        """Return the products of queries with the vectors of their neighbours' values, and the offsets added, (n, k).
-
-        Args:
-            query: (n, key_size).
-            slots: (n, k) int64, the neighbours when the memory was asked, and
-            values: (n, k) int64, what they held then; -inf where no slot holds that by now.
-        """
-        if not len(self.sums):
-            return torch.full_like(values, -torch.inf, dtype=query.dtype)
-        rows = self.rows[slots].clamp_(min=0)
-        gone = self.values[rows] != values
-        if gone.any():  # the slots were changed since, or there are fewer neighbours
-            changed = gone & (values >= 0)
-            rows[changed] = self._look_up(values[changed]).clamp_(min=0)
-            gone = self.values[rows] != values
-        vectors = self.vectors.index_select(0, rows.flatten()).view(*rows.shape, -1)
-        scores = torch.bmm(query[:, None], vectors.mT).squeeze(1).add_(self.offsets[rows])
-        return scores.masked_fill_(gone, -torch.inf)
+        self._renew(torch.arange(len(self.row_of), device=self.sums.device))
 
     def _put(self, memory: SlotBuffers, slots: Tensor) -> None:
         values, counts = memory.values[slots], memory.counts[slots]
         rows = self._rows(values)
         self.rows[slots], self.counts[slots] = rows, counts
         self._add(rows, memory.keys[slots], counts)
-        self.values[rows[rows >= 0]] = values[rows >= 0]
 
     def _add(self, rows: Tensor, keys: Tensor, times: Tensor) -> None:
         there = rows >= 0
@@ -118,10 +102,12 @@ class ClassMeans:
             means = self.mean(self.sums[rows], self.examples[rows])
             self.vectors[rows], self.offsets[rows] = self.project(means)
 
-    def _look_up(self, values: Tensor) -> Tensor:
-        """(n,) int64: the row of each value; -1 where it has none."""
-        rows = [self.row_of.get(value, -1) for value in values.tolist()]
-        return torch.tensor(rows, dtype=torch.int64, device=values.device)
+    def _of_rows(self, values: Tensor, *tables: Tensor) -> list[Tensor]:
+        """Return the rows of values, (n,) int64, in some tables; zeros where a value has none."""
+        found = [self.row_of.get(value, -1) for value in values.tolist()]
+        rows = torch.tensor(found, dtype=torch.int64, device=values.device)
+        there = (rows >= 0).nonzero().squeeze(1)
+        return [each.new_zeros(len(rows), *each.shape[1:]).index_copy_(0, there, each[rows[there]]) for each in tables]
 
     def _rows(self, values: Tensor) -> Tensor:
         """(n,) int64: the row of each value, a new one where it has none; -1 where the value is."""
@@ -130,7 +116,7 @@ class ClassMeans:
         if len(known) > len(self.sums):
             more = max(len(known) - len(self.sums), len(self.sums))
             with torch.inference_mode(False):
-                for name, empty in (("sums", 0), ("examples", 0), ("values", -1), ("vectors", 0), ("offsets", 0)):
+                for name in ("sums", "examples", "vectors", "offsets"):
                     table = getattr(self, name)
-                    setattr(self, name, torch.cat([table, table.new_full((more, *table.shape[1:]), empty)]))
+                    setattr(self, name, torch.cat([table, table.new_zeros(more, *table.shape[1:])]))
         return torch.tensor(rows, dtype=torch.int64, device=values.device)

@@ -21,7 +21,7 @@ from rarecall.slots import FIELDS, SlotBuffers
 
 # Slots are numbered by 32 bits in an index; a recall has room for k numbers of each query.
 MOST_SLOTS, MOST_NEIGHBOURS = 2**31 - 2, 2**20
-AVERAGING = {"half": 0.0, "count": 1.0}  # the powers of the count by which a key weighs
+AVERAGING = ("half", "count")
 EVICTION = ("age", "balanced")
 # A file may announce this many bytes of slots without a word, and beyond it so many times what it holds itself.
 MODEST, MODEST_TIMES = 2**30, 32
@@ -70,9 +70,7 @@ class Memory(SlotBuffers):
         inverse_temperature: the t of the softmax over the similarities.
         age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
         averaging: how much a key weighs when a query confirms it: "half", as much as the query (the paper's), or
-            "count", as much as the examples that it stands for, so that it stays their mean; a number from 0 to 1, as
-            much as this power of them, which is between the two: the key of 100 examples moves to a query by 1/2, 1/101
-            or, by 0.5, 1/11 of the way.
+            "count", as much as the examples that it stands for, so that it stays their mean.
         eviction: what makes room in a full memory: "age", the slot with the largest age + r (the paper's), or
             "balanced", two slots of a value become one: the two most similar ones of a value that has the most
             slots, so that what is rare stays. Only where each value has one slot is it by age then.
@@ -98,7 +96,7 @@ class Memory(SlotBuffers):
         margin: float = 0.1,
         inverse_temperature: float = 40.0,
         age_noise: float = 8.0,
-        averaging: str | float = "half",
+        averaging: str = "half",
         eviction: str = "age",
         search: str | Search = "exact",
         target_recall: float | None = None,
@@ -110,22 +108,15 @@ class Memory(SlotBuffers):
         for name, size in (("margin", margin), ("inverse_temperature", inverse_temperature), ("age_noise", age_noise)):
             if not 0 <= size < math.inf:
                 raise ValueError(f"Memory got {name}={size}; expected a finite number, 0 or greater.")
-        power = AVERAGING.get(averaging, averaging) if isinstance(averaging, str) else averaging
-        if isinstance(power, str) or not 0 <= power <= 1:
-            raise ValueError(f"Memory got averaging={averaging!r}; expected one of {', '.join(AVERAGING)}, or 0 to 1.")
+        if averaging not in AVERAGING:
+            raise ValueError(f"Memory got averaging={averaging!r}; expected one of {', '.join(AVERAGING)}.")
         if eviction not in EVICTION:
             raise ValueError(f"Memory got eviction={eviction!r}; expected one of {', '.join(EVICTION)}.")
         super().__init__(key_size, capacity, make(search, target_recall, key_size, capacity))
         self.averaging, self.eviction = averaging, eviction
         self.k, self.margin, self.inverse_temperature, self.age_noise = k, margin, inverse_temperature, age_noise
 
-    averaging: str | float = "half"
-    eviction = "age"
-
-    @property
-    def count_power(self) -> float:
-        """The power of a slot's count by which its key weighs when a query confirms it: 0 is the paper's."""
-        return AVERAGING[self.averaging] if isinstance(self.averaging, str) else self.averaging
+    averaging, eviction = "half", "age"
 
     @property
     def ages(self) -> Tensor:

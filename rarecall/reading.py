@@ -25,6 +25,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from rarecall import leave_out
+from rarecall.backend.native_backend import NativeBackend
+from rarecall.class_means import ClassMeans
 from rarecall.leave_out import Pool, Questions
 from rarecall.memory import Memory
 from rarecall.recall import Recall
@@ -83,16 +85,21 @@ class Reader:
     def __call__(self, memory: Memory, recall: Recall) -> Reading:
         """Read the recall of (..., key_size) queries. Any number of threads may do so at once."""
         outer = recall.shape[:-1]
-        fields = recall.query, recall.slots, recall.values, recall.similarities
-        if not outer.numel():
-            return Reading(recall.values[..., :1], recall.weights[..., :1].detach(), recall.confidence.detach())
-        rows = zip(*(field.detach().reshape(-1, field.shape[-1]).split(ROWS) for field in fields), strict=True)
         with torch.no_grad():
-            parts = [self._read(memory, *each) for each in rows]
-        values, probabilities, known = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
-        width = max(int((values >= 0).any(0).sum()), 1)
-        values, probabilities = values[:, :width], probabilities[:, :width]
-        return Reading(values.reshape(*outer, width), probabilities.reshape(*outer, width), known.view(outer))
+            native, read = memory.native, None
+            if native is not None and recall.backend is native and not recall.edited:
+                read = self._read_natively(memory, native, recall)
+            if read is None:  # the extension did not make it, or the memory has changed since
+                fields = (recall.query, recall.values, recall.similarities)
+                rows = [field.detach().reshape(-1, field.shape[-1]).split(ROWS) for field in fields]
+                parts = [self._read(memory, *each) for each in zip(*rows, strict=True)]
+                values, probabilities, known = map(torch.cat, zip(*parts, strict=True))
+                width = max(int((values >= 0).any(0).sum()), 1)
+                read = values[:, :width], probabilities[:, :width], known
+        values, probabilities, known = read
+        if len(outer) != 1:
+            values, probabilities = (each.reshape(*outer, each.shape[1]) for each in (values, probabilities))
+        return Reading(values, probabilities, known.view(outer))
 
     def fit(self, memory: Memory) -> None:
         """Fit to what the memory holds, by leaving it out; no other data is needed. Do not change it meanwhile."""
@@ -136,26 +143,33 @@ class Reader:
     def _fit(self, questions: Questions) -> None:
         self.known = leave_out.fit_known(questions.right, leave_out.INVERSE_TEMPERATURE * questions.votes)
 
-    def _score(
-        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
-    ) -> Tensor:
+    def _score(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor, first: Tensor) -> Tensor:
         """Return log-odds of the class of each neighbour, (n, k), at the nearest of each class; -inf elsewhere.
 
         Args:
             memory: for its class means.
             query: (n, key_size), of length 1.
-            slots: (n, k) int64, the neighbours.
-            values: (n, k) int64, their classes.
+            values: (n, k) int64, the classes of the neighbours.
             similarities: (n, k); -inf where there are fewer.
             first: (n, k) int64, from 0 to k - 1: the nearest of the same class.
         """
         return leave_out.INVERSE_TEMPERATURE * type(self).pool(similarities, first, first.shape[1])
 
-    def _read(
-        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _read_natively(self, memory: Memory, native: NativeBackend, recall: Recall) -> tuple[Tensor, ...] | None:
+        """Do what `_read` does in one call of the extension, which made the recall; or return None."""
+        return native.read(recall.found, None, weight=leave_out.INVERSE_TEMPERATURE, **self._options())
+
+    # ---- what all have in common ----
+
+    def _options(self) -> dict[str, Any]:
+        slope, offset = self.known
+        sums, temperature = type(self).pool is leave_out.votes_of, leave_out.INVERSE_TEMPERATURE
+        rule = {"sums": sums, "inverse_temperature": temperature, "same": SAME, "same_odds": SAME_ODDS}
+        return rule | {"slope": slope, "offset": offset, "answers": self.answers}
+
+    def _read(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor) -> tuple[Tensor, ...]:
         """Return the values and probabilities, (n, m), and known, (n,)."""
-        scores = self._score(memory, query, slots, values, similarities, _first(values))
+        scores = self._score(memory, query, values, similarities, _first(values))
         best, own = scores.amax(1), scores[:, 0]  # the nearest neighbour is the first of its class
         slope, offset = self.known
         known = (slope * best + offset).sigmoid_().masked_fill_(best == -torch.inf, 0.0)
@@ -216,12 +230,21 @@ class Blend(Reader):
         self.weights, metric, whitening, centre, self.known = leave_out.fit_blend(questions)
         self.projection = Projection(self.weights[1], metric, whitening, centre)
 
-    def _score(
-        self, memory: Memory, query: Tensor, slots: Tensor, values: Tensor, similarities: Tensor, first: Tensor
-    ) -> Tensor:
+    def _score(self, memory: Memory, query: Tensor, values: Tensor, similarities: Tensor, first: Tensor) -> Tensor:
         votes = type(self).pool(similarities, first, first.shape[1])
-        scores = memory.class_scores(self.projection, query, slots, values).add_(votes, alpha=self.weights[0])
-        return scores.masked_fill_(votes == -torch.inf, -torch.inf)
+        classes, columns = values.unique(return_inverse=True)
+        vectors, offsets, examples = memory.class_vectors(self.projection, classes)
+        of_means = torch.addmm(offsets, query, vectors.T).masked_fill_(examples == 0, -torch.inf).gather(1, columns)
+        return of_means.add_(votes, alpha=self.weights[0]).masked_fill_(votes == -torch.inf, -torch.inf)
+
+    def _read_natively(self, memory: Memory, native: NativeBackend, recall: Recall) -> tuple[Tensor, ...] | None:
+        def read(means: ClassMeans) -> tuple[Tensor, ...] | None:
+            if recall.version != means.version:
+                return None
+            classes = means.rows, means.vectors, means.offsets
+            return native.read(recall.found, classes, weight=self.weights[0], **self._options())
+
+        return memory.with_class_means(self.projection, read)
 
     def settings(self) -> dict[str, Any]:
         tensors = {name: _encoded(getattr(self.projection, name)) for name in PROJECTED}

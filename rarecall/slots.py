@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ FIELDS = {
     "times": (torch.int64, -1),
 }
 NAMES = (*FIELDS, "now")  # of all buffers
+T = TypeVar("T")
 
 
 class SlotBuffers(nn.Module):
@@ -174,28 +175,27 @@ class SlotBuffers(nn.Module):
         Args:
             values: (n,) int64; a value that no slot has gets zeros.
         """
-        return self._of_means(None, ClassMeans.of, values)
+        return self.with_class_means(None, lambda means: means.of(values))
 
-    def class_scores(self, project: Project, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
-        """Return the products of queries with vectors made of their neighbours' class means, plus offsets, (n, k).
+    def class_vectors(self, project: Project, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what is made of class means: vectors, (n, key_size), and offsets, (n,); and the examples, (n,) int64.
 
         Args:
             project: makes the vectors, (c, key_size), and the offsets, (c,), of means, (c, key_size). They are kept
                 ready, and follow the means, as long as it is the same object.
-            query: (n, key_size), in the memory's type.
-            slots: (n, k) int64, of a recall.
-            values: (n, k) int64, of the same; -inf is returned for those that no slot has by now.
+            values: (n,) int64; a value that no slot has gets 0 examples.
         """
-        return self._of_means(project, ClassMeans.scores, query, slots, values)
+        return self.with_class_means(project, lambda means: means.vectors_of(values))
 
-    def _of_means(self, project: Project | None, ask: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    def with_class_means(self, project: Project | None, ask: Callable[[ClassMeans], T]) -> T:
+        """Return what `ask` returns of the class means, with vectors by `project`, called while nobody changes them."""
         while True:
             version = self.version
             with self.lock.shared():
                 means = self._state.means
                 in_step = means is not None and means.version == version == self._state.version
                 if means is not None and in_step and (project is None or means.project is project):
-                    return ask(means, *args)
+                    return ask(means)
             self.lock.exclusive(self._make_means, project)
 
     def _make_means(self, project: Project | None) -> None:

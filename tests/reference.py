@@ -24,7 +24,7 @@ class ReferenceMemory:
     margin: float = 0.1
     inverse_temperature: float = 40.0
     tolerance: float = 1e-5  # of similarities
-    averaging: str | float = "half"
+    averaging: str = "half"
     slots: dict[int, Slot] = field(default_factory=dict)
     now: int = 0
 
@@ -113,7 +113,7 @@ class ReferenceMemory:
         self.check_written(written, set(confirmed), age_noise)
         self.now += 1
         for i, confirming in confirmed.items():
-            weight = self.slots[i].count ** {"half": 0, "count": 1}.get(self.averaging, self.averaging)
+            weight = self.slots[i].count if self.averaging == "count" else 1
             total = weight * self.slots[i].key + np.sum(confirming, axis=0)
             if np.linalg.norm(total) > 1e-6:
                 self.slots[i].key = total / np.linalg.norm(total)

@@ -63,10 +63,10 @@ def test_images() -> None:
     network = embedders.EfficientNet()
     red, green = (image_module.new("RGB", (300, 200), colour) for colour in ("red", "green"))
     keys = network([red, green, red.resize((224, 224))])
-    assert keys.shape == (3, 1280)
+    assert keys.shape == (3, 1424)
     torch.testing.assert_close(keys[0], keys[2])
     assert keys[0] @ keys[1] < 0.99
-    assert network([]).shape == (0, 1280)
+    assert network([]).shape == (0, 1424)
 
 
 def test_by_name(monkeypatch) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 image_module = pytest.importorskip("PIL.Image")
 
 from rarecall.integrations import images  # noqa: E402
-from rarecall.integrations.images import Backbone, pixels  # noqa: E402
+from rarecall.integrations.images import Backbone, colours, pixels  # noqa: E402
 
 KEPT: list[torch.library.Library] = []  # what it declares lasts as long as it does
 
@@ -33,6 +33,26 @@ def test_a_path_bytes_and_an_image_are_read_alike(picture: Path) -> None:
     assert expected.float().mean((1, 2)).tolist() == [255, 0, 0]
     for same in (str(picture), picture.read_bytes(), image_module.open(picture)):
         assert torch.equal(pixels(same, 8), expected)
+        assert torch.equal(colours(same), colours(picture))
+
+
+def test_the_middle_is_looked_at_by_itself_and_has_its_colours_counted() -> None:
+    image = image_module.new("RGB", (100, 100), (255, 0, 0))
+    image.paste((0, 0, 255), (15, 15, 50, 85))  # the left half of the middle
+    assert pixels(image, 7, 0.7)[2].float().mean() == pytest.approx(255 / 2, abs=20)
+    counted = colours(image)
+    assert counted.shape == (144,)
+    assert float(counted.norm()) == pytest.approx(1)
+    assert counted.square().topk(2).values.tolist() == pytest.approx([0.5, 0.5], abs=0.05)
+    network = nn.AdaptiveAvgPool2d(1)
+    by_features, with_colours = Backbone(network, size=8, colour=0), Backbone(network, size=8, colour=0.25)
+    other = image_module.new("RGB", (9, 9), (0, 255, 0))  # shares no colour
+    (a, b), (c, d) = by_features([image, other]), with_colours([image, other])
+    assert a.shape == (3,)
+    assert float(a.norm()) == pytest.approx(1)
+    assert float(c @ d) == pytest.approx(0.75 * float(a @ b))
+    with pytest.raises(ValueError, match=r"colour=1\.0; expected from 0 to less than 1"):
+        Backbone(network, colour=1.0)
 
 
 def test_a_picture_lies_as_its_camera_says() -> None:
@@ -58,7 +78,7 @@ def test_backbone_embeds_in_batches_as_by_itself(picture: Path, flat: bool) -> N
     blue = image_module.new("RGB", (9, 9), (0, 0, 255))
     with torch.no_grad():
         together = embed([picture, blue, picture])
-        assert together.shape == (3, 5)
+        assert together.shape == (3, 5 + 144)
         assert torch.allclose(together[1:2], embed([blue]))
     assert torch.allclose(together[0], together[2])
     with pytest.raises(ValueError, match="no images"):
@@ -96,7 +116,7 @@ def test_backbone_of_torchvision(picture: Path, torchvision: Any) -> None:
     network = torchvision.models.resnet18()
     network.fc = nn.Identity()
     with torch.no_grad():
-        assert Backbone(network, size=64)([picture, picture]).shape == (2, 512)
+        assert Backbone(network, size=64)([picture, picture]).shape == (2, 512 + 144)
 
 
 def test_backbone_of_timm(picture: Path, torchvision: Any) -> None:
@@ -104,4 +124,4 @@ def test_backbone_of_timm(picture: Path, torchvision: Any) -> None:
 
     embed = Backbone(timm.create_model("resnet18", num_classes=0), size=64)
     with torch.no_grad():
-        assert embed([picture]).shape == (1, 512)
+        assert embed([picture]).shape == (1, 512 + 144)

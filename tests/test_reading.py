@@ -77,6 +77,25 @@ def test_the_first_of_each_value() -> None:
     assert reading._first(ids([5, 3, 5, -1, 3], [1, 1, 2, 2, 0])).tolist() == [[0, 1, 0, 3, 1], [0, 0, 2, 2, 4]]
 
 
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("answers", [1, 3, 1000])
+def test_the_extension_reads_as_torch_does(reader, answers) -> None:
+    pytest.importorskip("rarecall._native")
+    examples, (questions, _) = clusters(40, 5, noise=2.0)
+    memory = taught(*examples, k=50)
+    memory.write(examples[0][:3] + 1e-4, ids(0, 1, 50))  # all but taught twice
+    questions = torch.cat([questions, examples[0]])
+    read = reader(answers=answers)
+    for _ in range(2):  # as it begins, and fitted
+        recall = memory(questions, exclude=torch.arange(len(questions)) % 7)
+        native = read(memory, recall)
+        recall.values.add_(0)  # what was edited is read by torch
+        by_torch = read(memory, recall)
+        for each, other in zip(vars(native).values(), vars(by_torch).values(), strict=True):
+            torch.testing.assert_close(each, other, rtol=1e-4, atol=1e-6)
+        read.fit(memory)
+
+
 def test_a_class_whose_keys_cancel_each_other_is_an_answer() -> None:
     memory = taught(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]), ids(4, 4, 9))
     assert Blend()(memory, memory(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))).values[:, 0].tolist() == [4, 9]
@@ -357,13 +376,16 @@ def test_class_means_are_those_of_the_slots_after_any_stream(data) -> None:
     rows = [state.row_of.get(value) for value in everything.tolist()]
     for value, row in enumerate(rows):
         assert torch.equal(state.sums[row] if row is not None else torch.zeros(4).long(), expected[value])
-    held = torch.isin(everything, memory.values)
-    project, query = reading.Projection(1.0, None, None, None), torch.eye(4).to(memory.keys)
-    scores = memory.class_scores(project, query, ids(-1, 0).expand(4, 2), everything.view(4, 2))
-    assert torch.equal(scores > -torch.inf, held.view(4, 2))
-    directions = normalize(expected.double()).to(memory.keys).view(4, 2, 4)
-    torch.testing.assert_close(scores, directions.diagonal(dim1=0, dim2=2).T.where(held.view(4, 2), -torch.inf))
     counts = torch.stack([memory.counts[memory.values == value].sum() for value in everything.tolist()])
+    project = reading.Projection(1.0, None, None, None)
+    vectors, offsets, examples = memory.class_vectors(project, everything)
+    assert torch.equal(examples, counts)
+    assert not offsets.any()
+    torch.testing.assert_close(vectors, normalize(expected.double()).to(memory.keys))
+    slots = (memory.values >= 0).nonzero().squeeze(1)
+    assert torch.equal(
+        state.rows[slots], torch.tensor([state.row_of[value] for value in memory.values[slots].tolist()])
+    )
     torch.testing.assert_close(
         means.double() * counts[:, None], expected / UNITS, atol=1e-5, rtol=1e-5, check_dtype=False
     )

@@ -86,7 +86,7 @@ def load_groceries(data: str | os.PathLike[str] | None = None) -> Embedded:
     def images(names: Sequence[str]) -> list[Any]:
         return [image(archive, name) for name in names]
 
-    keys = _keys("groceries-efficientnet", "efficientnet", examples, images)
+    keys = _keys("groceries-views", "efficientnet", examples, images)
     splits = {split: Split(keys[split], torch.tensor(labels[split])) for split in examples}
     return Embedded(tuple(row[0] for row in table), splits, examples)
 

@@ -32,10 +32,13 @@ def accuracies(columns: dict[str, dict[str, float]]) -> list[str]:
 
 
 def streams(figures: dict[str, Any]) -> list[str]:
-    """Return a table for each order of a stream."""
+    """Return a table for each order of a stream, and one of labels that were changed."""
     lines: list[str] = []
     for order, of_order in figures.items():
         if order == "relabelled":
+            measures = list(next(iter(of_order.values())))
+            body = [[name, *(f"{found[name]:.1f}" for found in of_order.values())] for name in measures]
+            lines += ["## A class gets another label", "", *rows(["", *of_order], body), ""]
             continue
         body = []
         for memory, found in of_order.items():

@@ -87,7 +87,7 @@ def relabel(examples: Split, questions: Split, *, forget: bool, seed: int = 0) -
     """
     chosen = torch.randperm(int(examples.labels.max()) + 1, generator=torch.Generator().manual_seed(seed))[:RELABELLED]
     found: dict[str, list[float]] = {
-        name: [] for name in ("edit success", "retention", *(f"after {n}" for n in TAUGHT))
+        name: [] for name in ("edit success", "retention", *(f"generalisation after {n}" for n in TAUGHT))
     }
     needed = []
     for label in chosen.tolist():
@@ -107,10 +107,18 @@ def relabel(examples: Split, questions: Split, *, forget: bool, seed: int = 0) -
         after = classifier.predict(questions.keys[~own]).label == questions.labels[~own]
         found["retention"].append(100 * float((after & before).sum()) / float(before.sum()))
         for n in TAUGHT:
-            found[f"after {n}"].append(shares[min(n, len(shares)) - 1])
+            found[f"generalisation after {n}"].append(shares[min(n, len(shares)) - 1])
         needed.append(next((n + 1 for n, share in enumerate(shares) if share > 50), len(shares) + 1))
     means = {name: sum(figures) / len(figures) for name, figures in found.items()}
     return means | {"teachings until most are answered so": sorted(needed)[len(needed) // 2]}
+
+
+def relabelled(examples: Split, questions: Split) -> dict[str, Any]:
+    """Measure `relabel` with the old label kept, and forgotten first."""
+    return {
+        "beside the old label": relabel(examples, questions, forget=False),
+        "old label forgotten": relabel(examples, questions, forget=True),
+    }
 
 
 def _rare(labels: Tensor, classes: int) -> Tensor:

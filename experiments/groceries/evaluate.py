@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.embedded.data import Embedded, Split
 from experiments.embedded.methods import METHODS, accuracy
-from experiments.embedded.streams import by_class, knn_online, run, zipf
+from experiments.embedded.streams import by_class, knn_online, relabelled, run, zipf
 from experiments.intents.evaluate import measure
 from rarecall import Memory
 
@@ -46,7 +46,7 @@ def _measure(data: Embedded, examples: Split, on: str) -> dict[str, Any]:
 
 
 def streams(data: Embedded, *, on: str, seed: int) -> dict[str, Any]:
-    """Measure streams of shop photos: product by product, and by a Zipf law."""
+    """Measure streams of shop photos: product by product, and by a Zipf law; and labels that are changed."""
     figures: dict[str, Any] = {}
     train = data.splits["train"]
     for name, stream in {"Zipf": zipf(train, seed, 2000), "class by class": by_class(train, seed)}.items():
@@ -55,4 +55,6 @@ def streams(data: Embedded, *, on: str, seed: int) -> dict[str, Any]:
             slots = len(stream.labels) if capacity is None else capacity
             figures[name][memory] = run(stream, data.splits[on], memory=Memory(stream.keys.shape[1], slots, **rules))
             print(name, memory, figures[name][memory], flush=True)
+    figures["relabelled"] = relabelled(data.few("train", 10, seed), data.splits[on])
+    print(figures["relabelled"], flush=True)
     return figures

@@ -9,7 +9,7 @@ import torch
 
 from experiments.embedded.data import Embedded, Split
 from experiments.embedded.methods import METHODS, accuracy, auroc, calibration_error, percent, taught
-from experiments.embedded.streams import by_class, knn_online, relabel, run, zipf
+from experiments.embedded.streams import by_class, knn_online, relabelled, run, zipf
 from rarecall import Memory
 
 SHOTS = {"5": "train_5", "10": "train_10", "all": "train"}
@@ -88,9 +88,6 @@ def streams(data: Embedded, *, on: str, seed: int) -> dict[str, Any]:
             slots = len(stream.labels) if capacity is None else capacity
             figures[name][memory] = run(stream, questions, memory=Memory(stream.keys.shape[1], slots, **rules))
             print(name, memory, figures[name][memory], flush=True)
-    figures["relabelled"] = {
-        "beside the old label": relabel(data.splits["train_10"], questions, forget=False),
-        "old label forgotten": relabel(data.splits["train_10"], questions, forget=True),
-    }
+    figures["relabelled"] = relabelled(data.splits["train_10"], questions)
     print(figures["relabelled"], flush=True)
     return figures

@@ -45,11 +45,6 @@ def table(folder: str | os.PathLike[str]) -> str:
         lines += ["## The same examples, 10 of an intent", "", *rows(["", *taught["clinc150"]], body), ""]
     if stream:
         lines += ["## Streams (CLINC150)", "", *streams(stream["figures"])]
-    if stream and "relabelled" in stream["figures"]:
-        relabelled = stream["figures"]["relabelled"]
-        measures = list(next(iter(relabelled.values())))
-        body = [[name, *(f"{found[name]:.1f}" for found in relabelled.values())] for name in measures]
-        lines += ["## A class gets another label", "", *rows(["", *relabelled], body), ""]
     if train:
         for what in ("query projection", "attention"):
             columns = {

@@ -40,10 +40,8 @@ Plan plan_update(const Slots &memory, const Examples &examples) {
         const int64_t slot = nearest(right[first]);
         const float *key = memory.key(slot);
         sum.assign(key, key + size);
-        if (examples.power != 0) {
-            const double weight = std::pow(static_cast<double>(memory.counts[slot]), examples.power);
-            for (double &x : sum) x *= weight;
-        }
+        if (examples.by_count)
+            for (double &x : sum) x *= static_cast<double>(memory.counts[slot]);
         for (last = first; last < right.size() && nearest(right[last]) == slot; last++)
             for (int64_t i = 0; i < size; i++) sum[i] += examples.units[right[last] * size + i];
         double square = 0;

@@ -18,7 +18,7 @@ struct Examples {
     // The nearest slot of each, `stride` numbers apart, and its value; null where none is to be confirmed.
     const int64_t *nearest = nullptr, *answers = nullptr;
     int64_t stride = 0;
-    double power = 0;  // a key that is confirmed weighs as much as this power of the examples it stands for
+    bool by_count = false;  // whether a key that is confirmed weighs as much as the examples it stands for, or as one
 
     bool confirms(int64_t i) const { return nearest && answers[i * stride] == values[i]; }
 };

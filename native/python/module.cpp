@@ -21,6 +21,7 @@
 #include "../kernels/kernels.h"
 #include "../memory/book.h"
 #include "../memory/loss.h"
+#include "../memory/reading.h"
 #include "../memory/recall.h"
 #include "../memory/update.h"
 #include "tensor.h"
@@ -298,7 +299,7 @@ Change remember(Book &book, nb::dict buffers, const Slots &slots, Index *index, 
 }
 
 Change update(Book &book, nb::dict buffers, Index *index, const Found &all, const Tensor &target, const Optional &source,
-              const Optional &mask, double power, double age_noise, nb::callable draw, bool keep, int threads) {
+              const Optional &mask, bool by_count, double age_noise, nb::callable draw, bool keep, int threads) {
     const Slots slots = slots_of(book, buffers, &all);
     const int64_t *targets = target.numbers<int64_t>(all.n), *sources = optional<int64_t>(source, all.n);
     std::optional<Found> some;
@@ -314,7 +315,7 @@ Change update(Book &book, nb::dict buffers, Index *index, const Found &all, cons
         if (sources) sources = some_sources.data();
     }
     const Found &found = some ? *some : all;
-    const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k, power};
+    const Examples examples{found.units, targets, sources, nullptr, found.n, found.slots, found.values, found.k, by_count};
     const Asked asked = found.asked();
     return remember(book, buffers, slots, index, examples, &asked, age_noise, draw, keep, threads);
 }
@@ -387,6 +388,32 @@ nb::object erase_slots(Book &book, nb::dict buffers, Index *index, const Tensor 
     });
     tell(book, buffers);
     return keep ? tensor_of(std::move(before), {n, slots.key_size}) : nb::none();
+}
+
+// ---- reading ----
+
+// classes: rows of slots, vectors and offsets, or nothing. Returns values and probabilities, (n, most of a query), and known, (n,).
+std::tuple<nb::object, nb::object, nb::object> read_found(const Found &found, const std::optional<std::tuple<Tensor, Tensor, Tensor>> &classes,
+                                                          bool sums, float inverse_temperature, float weight, float slope, float offset,
+                                                          float same, float same_odds, int64_t answers, int threads) {
+    Classes all{};
+    if (classes) {
+        const auto &[rows, vectors, offsets] = *classes;
+        all.rows = rows.rows<int64_t>(1, all.capacity);
+        all.offsets = offsets.rows<float>(1, all.count);
+        all.vectors = vectors.numbers<float>(all.count * found.key_size);
+    }
+    const int64_t most = std::min(answers, found.k);
+    std::vector<int64_t> values(found.n * most);
+    std::vector<float> probabilities(found.n * most), known(found.n);
+    const Reader reader{sums, inverse_temperature, weight, slope, offset, same, same_odds};
+    const int64_t width = std::max<int64_t>(
+        compute([&] { return read(found, all, reader, most, threads, values.data(), probabilities.data(), known.data()); }), 1);
+    const auto narrowed = [&](auto &table) {
+        for (int64_t row = 1; row < found.n; row++) std::copy_n(table.data() + row * most, width, table.data() + row * width);
+        return tensor_of(std::move(table), {found.n, width});
+    };
+    return {narrowed(values), narrowed(probabilities), tensor_of(std::move(known), {found.n})};
 }
 
 // ---- the state of lists ----
@@ -486,12 +513,14 @@ NB_MODULE(_native, module) {
                "of_similarities"_a.none(), "of_weights"_a.none(), "inverse_temperature"_a, "threads"_a);
     module.def("loss", loss, "book"_a, "buffers"_a, "found"_a, "target"_a, "mask"_a.none(), "margin"_a, "with_gradient"_a);
     module.def("dots", dots);
+    module.def("read", read_found, "found"_a, "classes"_a.none(), "sums"_a, "inverse_temperature"_a, "weight"_a, "slope"_a, "offset"_a,
+               "same"_a, "same_odds"_a, "answers"_a, "threads"_a);
     module.def("newest", newest, "book"_a, "buffers"_a, "values"_a, "exclude"_a.none());
     module.def("offers", offers);
     module.def("merge", merge, "units"_a, "inverse_lengths"_a, "slots"_a, "similarities"_a, "values"_a, "times"_a,
                "exclude"_a.none(), "key_size"_a, "k"_a, "inverse_temperature"_a);
     module.def("update", update, "book"_a, "buffers"_a, "index"_a.none(), "found"_a, "target"_a, "source"_a.none(),
-               "mask"_a.none(), "power"_a, "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
+               "mask"_a.none(), "by_count"_a, "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("write", write_keys, "book"_a, "buffers"_a, "index"_a.none(), "keys"_a, "values"_a, "source"_a.none(),
                "count"_a.none(), "age_noise"_a, "draw"_a, "keep"_a, "threads"_a);
     module.def("put", put_rows, "book"_a, "buffers"_a, "index"_a.none(), "slots"_a, "keys"_a, "values"_a, "sources"_a, "counts"_a,

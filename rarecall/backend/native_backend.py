@@ -84,6 +84,9 @@ class NativeBackend:
     def dots(self, query: Tensor, keys: Tensor) -> Tensor:
         return self.native.dots(query.contiguous(), keys.contiguous(), self.memory.key_size)
 
+    def read(self, found: Any, classes: tuple[Tensor, Tensor, Tensor] | None, **options: Any) -> tuple[Tensor, ...]:
+        return self.native.read(found, classes, **options, threads=torch.get_num_threads())
+
     def newest(self, values: Tensor, exclude: Tensor | None) -> Tensor:
         return self.native.newest(self.book, self.memory._buffers, values, exclude)
 
@@ -97,8 +100,8 @@ class NativeBackend:
         keep: bool,
     ) -> backend.Change:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
-        power, age_noise = self.memory.count_power, self.memory.age_noise
-        return self._change(self.native.update, found, target, source, mask, power, age_noise, draw, keep)
+        by_count, age_noise = self.memory.averaging == "count", self.memory.age_noise
+        return self._change(self.native.update, found, target, source, mask, by_count, age_noise, draw, keep)
 
     def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
         memory = self.memory

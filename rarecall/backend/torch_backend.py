@@ -243,8 +243,7 @@ class TorchBackend:
             refuse_edited_recall()
         confirmed, which, added = chosen.unique(return_inverse=True, return_counts=True)
         before = memory.keys[confirmed]
-        power = memory.count_power
-        weighed = before * memory.counts[confirmed, None].to(before) ** power if power else before
+        weighed = before * memory.counts[confirmed, None].to(before) if memory.averaging == "count" else before
         sums = weighed.index_put((which,), query[is_right], accumulate=True)
         # A query opposite to the key it confirms cancels it, and the key stays.
         cancelled = sums.norm(dim=1, keepdim=True) < CANCELLED

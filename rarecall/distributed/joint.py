@@ -205,18 +205,15 @@ class JointMemory(Memory):
         """Return the mean of the keys of each value on all ranks, as `Memory` does; each rank may ask for others."""
         if not self._joint.sharded:
             return self._part.class_means(values)
-        means: Tensor = self._together("class_means", self._add_means, values)
+        means: Tensor = self._together("class_means", self._add_means, values)[0]
         return means
 
-    def class_scores(self, project: Project, query: Tensor, slots: Tensor, values: Tensor) -> Tensor:
-        """Return the products of queries with vectors of the means of their neighbours' values, as `Memory` does."""
+    def class_vectors(self, project: Project, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what is made of the class means of all ranks, as `Memory` does."""
         if not self._joint.sharded:
-            return self._part.class_scores(project, query, slots, values)
-        classes, columns = values.unique(return_inverse=True)
-        means = self.class_means(classes)
-        vectors, offsets = project(means)
-        scores = torch.addmm(offsets, query, vectors.T)
-        return scores.masked_fill_(~means.any(1), -torch.inf).gather(1, columns)
+            return self._part.class_vectors(project, values)
+        means, examples = self._together("class_means", self._add_means, values)
+        return *project(means), examples
 
     def merge(self, other: Memory) -> None:
         """Write all that each rank's other memory holds into this one; of one that all ranks hold, rank 0 brings it."""
@@ -264,7 +261,7 @@ class JointMemory(Memory):
         tensors = zip(Slots._fields, unpack(joint.team.gather(pack(*held), counts), *like), strict=True)
         return Slots(*(tensor if name == "keys" else tensor.squeeze(1) for name, tensor in tensors))
 
-    def _add_means(self, values: Tensor) -> Tensor:
+    def _add_means(self, values: Tensor) -> tuple[Tensor, Tensor]:
         team, part = self._joint.team, self._part
         counts = team.meet("class_means", len(values))[:, 0].tolist()
         wanted = team.gather(values, counts)
@@ -274,7 +271,7 @@ class JointMemory(Memory):
         sums, examples = means.totals(wanted)
         heard = team.exchange(torch.cat([sums, examples[:, None]], 1), counts, [len(values)] * team.size)
         total = heard.view(team.size, len(values), -1).sum(0)  # of integers: in any order the same
-        return means.mean(total[:, :-1], total[:, -1])
+        return means.mean(total[:, :-1], total[:, -1]), total[:, -1]
 
     def _trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         self._joint.team.meet("trace")

