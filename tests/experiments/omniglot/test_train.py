@@ -3,16 +3,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from experiments.omniglot import paper
 from experiments.omniglot import train as training
 from experiments.omniglot.data import Omniglot
 from experiments.omniglot.ours import Ours
+from experiments.omniglot.paper import Paper, PaperDistorted
 from experiments.omniglot.train import Run, State, train
 from experiments.training import Pace, steps_of
 from rarecall import storage
@@ -64,7 +66,25 @@ def test_a_run_may_go_on_with_more_or_fewer_steps_and_says_so(small: Omniglot, t
     assert train(RUN, small, tmp_path, Pace(quiet=True))
     assert train(replace(RUN, steps=8), small, tmp_path, Pace(quiet=True))
     header = storage.read(tmp_path / "network.safetensors", kind="network")[1]
-    assert json.loads(header["run"]) == {"model": "ours", "on": "train", "steps": 8, "seed": 3, "plans": [[6, 6]]}
+    assert json.loads(header["run"]) == asdict(replace(RUN, steps=8)) | {"plans": [[6, 6]]}
+
+
+def test_a_run_begins_with_trained_weights_and_all_classes(
+    small: Omniglot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Paper, "ways", 8)
+    run = Run("paper", "train", steps=1, seed=3)
+    assert train(run, small, tmp_path / "a", Pace(quiet=True))
+    begin = tmp_path / "a" / "network.safetensors"
+    classes = small.characters("train").turned()
+    state = State(PaperDistorted(len(classes)), run)
+    state.begin_with(begin)
+    found = {name: tensor.half() for name, tensor in state.recipe.network.state_dict().items()}
+    assert_same(found, tensors(tmp_path / "a", "network", "network"))
+    assert_same(state.mean.state_dict(), state.recipe.network.state_dict())
+    assert state.recipe.window == len(classes)
+    monkeypatch.setattr(paper, "even_start", pytest.fail)  # trained weights are not scaled anew
+    state.forward_one(classes)
 
 
 def test_metrics_are_json_lines_and_those_after_the_checkpoint_are_dropped(small: Omniglot, tmp_path: Path) -> None:
