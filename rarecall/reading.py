@@ -64,7 +64,9 @@ class Reader:
     - an empty memory answers -1 with probability 0, known 0;
     - where nothing can be left out, since no class has two examples or all are of one class, `fit` makes the reader
       what it was at first;
-    - a value whose last slot was forgotten after the recall was made is no answer;
+    - a value that was forgotten after the fit is no answer, and no new fit is needed;
+    - of a recall that was made before a value was forgotten, `Blend` leaves that value out, since it has no mean any
+      more; `Nearest` and `Vote` answer as the memory stood when it was asked;
     - a question that equals a taught example, by a cosine of 0.9999, is answered by what was taught;
     - of equally probable values the nearest neighbour's comes first, and of equally near neighbours the newest.
 

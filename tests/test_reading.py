@@ -177,6 +177,19 @@ def test_a_class_with_one_example_is_answered_beside_classes_with_many() -> None
     assert accuracy(blend, memory, questions) > 0.95
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_a_value_forgotten_after_the_fit_is_no_answer(reader) -> None:
+    examples, (questions, labels) = clusters(4, 6, noise=0.3)
+    memory, read = taught(*examples), reader()
+    read.fit(memory)
+    memory.forget(value=2)
+    answer = read(memory, memory(questions))
+    assert not (answer.values == 2).any()
+    others = labels != 2
+    assert torch.equal(answer.values[others, 0], labels[others])
+    assert not memory.class_means(ids(2)).any()
+
+
 def test_a_value_forgotten_after_the_recall_is_no_answer() -> None:
     examples, (questions, labels) = clusters(4, 6)
     memory = taught(*examples)
@@ -186,6 +199,8 @@ def test_a_value_forgotten_after_the_recall_is_no_answer() -> None:
     memory.forget(value=int(labels[0]))
     read = blend(memory, recall)
     assert not (read.values == labels[0]).any()
+    for reader in (Nearest, Vote):  # read what was found, as the memory stood then
+        assert reader()(memory, recall).values[0, 0] == labels[0]
     memory.reset()
     assert blend(memory, recall).values.tolist() == [[-1]] * 4
     assert blend(memory, recall).known.tolist() == [0] * 4
