@@ -33,9 +33,8 @@ IGNORED = -100  # the label of a token that takes no part, as transformers has i
 # In a fit: one of ASKED_AGAIN texts is asked again after it was taught; ASKED_OF_FEW are asked of a memory of so many
 # unrelated texts, ROUNDS times, so that the trust knows memories that are small or about something else.
 ASKED_AGAIN, ASKED_OF_FEW, FEW, ROUNDS = 4, 16, (1, 4, 16, 64), 3
-
-# Log-odds subtracted from the fitted trust. Chosen from 0, 0.25 and 0.5 on held-out debates, as the least that leaves the
-# perplexity of unrelated text as it was (+0.32%, +0.03%, -0.18%); it costs some names in other sentences (57, 52, 50).
+# Log-odds subtracted from the fitted trust. Chosen from 0, 0.25 and 0.5 on held-out debates, as the least that leaves
+# the perplexity of unrelated text as it was (+0.32%, +0.03%, -0.18%); it costs names in other sentences (57, 52, 50).
 CAUTION = 0.25
 
 
