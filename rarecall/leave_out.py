@@ -190,7 +190,7 @@ class _Scatter:
         """
         blocks, questions = _other_blocks(*without), self.questions
         asked, sums, moment = (each[blocks].sum(0) for each in (self.asked, self.sums, self.moments))
-        total = asked.sum()
+        total = asked.sum().clamp(min=1)
         scaled = sums / asked.clamp(min=1).sqrt()[:, None]
         covariance = (moment - scaled.T @ scaled) / (total - (asked > 0).sum()).clamp(min=1)
         variance = covariance.diagonal().mean().clamp(min=LEAST_VARIANCE / len(covariance))
@@ -202,7 +202,7 @@ class _Scatter:
         offset = centre - self.origin
         turned = whitening @ offset
         length = (whitening * moment).sum() / total - 2 * (turned @ sums.sum(0)) / total + turned @ offset
-        return whitening / length, centre, means
+        return whitening / length.clamp(min=1e-6), centre, means  # 0 where all questions equal the centre
 
 
 def fit_weights(
@@ -247,7 +247,7 @@ def fit_metric(questions: Questions, basis: Tensor, weights: tuple[float, ...], 
         if block != skip and len(query):
             means = questions.directions(block, skip)
             parts.append((query @ basis, right, _weighted(weights, (votes, query @ means.T)), means @ basis))
-    count = sum(len(part[0]) for part in parts)
+    count = max(sum(len(part[0]) for part in parts), 1)  # none, where all questions are of the block
     metric = basis.new_zeros(basis.shape[1], basis.shape[1])
     momentum, squares = torch.zeros_like(metric), torch.zeros_like(metric)
     generator = torch.Generator().manual_seed(0)
@@ -310,4 +310,6 @@ def _main_directions(vectors: Tensor) -> Tensor:
     size = vectors.shape[1]
     if size <= DIRECTIONS:
         return torch.eye(size).to(vectors)
-    return torch.linalg.eigh(vectors.T @ vectors).eigenvectors[:, -DIRECTIONS:].contiguous()
+    # In float32 it does not converge, or gives nan, where a few vectors have many directions without any variation.
+    moment = (vectors.T @ vectors).double()
+    return torch.linalg.eigh(moment).eigenvectors[:, -DIRECTIONS:].to(vectors).contiguous()

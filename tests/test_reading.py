@@ -254,6 +254,22 @@ def test_a_blend_fits_what_has_little_variation_within_classes(classes, examples
     assert accuracy(blend, memory, questions) >= accuracy(Nearest(), memory, questions) - 0.01
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_blend_fits_a_few_keys_of_many_dimensions_most_of_which_say_nothing(alike) -> None:
+    keys = torch.zeros(12, 1400)
+    keys[:, :1200] = torch.rand(12, 1200, generator=torch.Generator().manual_seed(0))
+    values = ids(0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
+    if alike:
+        keys[1], keys[4] = keys[0], keys[3]
+    for count in range(2, 13):
+        memory, blend = taught(keys[:count], values[:count]), Blend()
+        blend.fit(memory)
+        read = blend(memory, memory(keys))
+        assert read.probabilities.isfinite().all()
+        assert read.known.isfinite().all()
+        assert all(each.isfinite().all() for each in blend.projection(keys))
+
+
 def test_whitening_pays_where_what_varies_within_classes_means_nothing() -> None:
     generator = torch.Generator().manual_seed(0)
     centres, scale = 0.3 * torch.randn(30, 48, generator=generator), torch.linspace(2, 0.05, 48)
