@@ -90,6 +90,7 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     expected = [
         f"| {intents['nearest']:.1f} | {intents['blend']:.1f} |",
         f"| {omniglot['5-way 1-shot']['mean']:.1f}, {omniglot['20-way 1-shot']['mean']:.1f} |",
+        f"| 71.3 | {figures('synthetic-neural-gpu-memory-fixed')['figures']['test']['mean']:.1f} |",
         f"| {figures('synthetic-neural-gpu-memory')['figures']['test']['mean']:.1f} |",
         f"| {by_context:+.2f} |",
         f"| {faster[0]:.0f} times as fast |",

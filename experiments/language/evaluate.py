@@ -50,7 +50,7 @@ def evaluate(data: Path, model_folder: Path, on: str, seed: int) -> dict[str, An
 
     torch.manual_seed(seed)
     model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(model_folder).eval(),
+        AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval(),
         AutoTokenizer.from_pretrained(model_folder),
     )
     documents = read_documents(data)

@@ -16,7 +16,7 @@ HIDDEN = 8  # units of the layer that reads the query; 16 gave the same perplexi
 # trusted at 0.99, one of similarity 0.95 at 0.35, one of 0.9 at 0.12, where all neighbours agree.
 AGREEMENT, NEARNESS, BIAS = 0.5, 2.0, -10.0
 POWER, OFFSET = 4.0, 0.001  # of the neighbours' weights; also before it is fitted
-AGAIN = 0.05  # share of questions about what was taught in the fit; 0 to 0.2 were tried on held-out debates
+AGAIN = 0.02  # weight of questions about what was taught in the fit. At 0.05 unrelated text suffers, with no more names
 PRIOR = 20.0  # tokens' worth of penalty on leaving the weights above: a few texts change little
 
 
@@ -60,6 +60,9 @@ class Listening(Trust):
     (1 - similarity + offset) ** -power: a context that was taught word by word outweighs all others, while neighbours
     that are all far count about equally. A softmax of similarities has one temperature for both.
 
+    Beside agreement and nearness it reads how isolated the nearest neighbour is: the logarithm of the neighbours' mean
+    distance over the distance of the nearest. After "of the" all neighbours are near, and none of them says much.
+
     Args:
         key_size: of the memory.
     """
@@ -67,10 +70,11 @@ class Listening(Trust):
     def __init__(self, key_size: int) -> None:
         super().__init__()
         self.caution = 0.0
-        self.read, self.judge = nn.Linear(key_size + 2, HIDDEN), nn.Linear(HIDDEN, 1, bias=False)
+        self.weigh = nn.Linear(3, 1)
+        self.read, self.judge = nn.Linear(key_size + 3, HIDDEN), nn.Linear(HIDDEN, 1, bias=False)
         self.kernel = nn.Parameter(torch.tensor([POWER, OFFSET]).log())
         with torch.no_grad():
-            self.weigh.weight.copy_(torch.tensor([[AGREEMENT, NEARNESS]]) / SCALE)
+            self.weigh.weight.copy_(torch.tensor([[AGREEMENT, NEARNESS, 0.0]]) / SCALE)
             self.weigh.bias.fill_(BIAS / SCALE)
             self.judge.weight.zero_()
 
@@ -80,6 +84,13 @@ class Listening(Trust):
         distance = (1 - recall.similarities.masked_fill(~there, 0.0)).clamp(min=0)
         logits = -power * (distance + offset).log()
         return logits.masked_fill(~there, torch.finfo(logits.dtype).min).softmax(-1) * there
+
+    def _told(self, recall: Recall) -> Tensor:
+        there = recall.values >= 0
+        distances = 1.001 - recall.similarities.detach().masked_fill(~there, 0.0).clamp(max=1.0)
+        mean = distances.masked_fill(~there, 0.0).sum(-1) / there.sum(-1).clamp(min=1)
+        isolation = (mean.clamp(min=0.001) / distances[..., 0]).log()
+        return torch.cat((super()._told(recall), isolation.unsqueeze(-1)), -1)
 
     def _odds(self, recall: Recall) -> Tensor:
         told = self._told(recall)
