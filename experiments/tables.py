@@ -168,7 +168,7 @@ def _synthetic_run(result: dict[str, Any]) -> str:
         return _origin(result)
     hidden = f", up to {training['hide']:.0%} of As and Bs hidden" if training.get("hide") else ""
     steps = f"{training['steps']} steps of {training['batch']} sequences{hidden}"
-    return f"{steps}, seed {training['seed']}; {_origin(result)}"
+    return f"{steps}, seed {training['seed']}{_begun(training)}; {_origin(result)}"
 
 
 def _translation(folder: str | os.PathLike[str]) -> list[str]:

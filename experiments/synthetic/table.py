@@ -98,9 +98,10 @@ def _trained(result: dict[str, Any]) -> str:
     surroundings = "drawn anew for each epoch" if training["anew"] else "fixed"
     if training.get("hide"):
         surroundings += f" and up to {training['hide']:.0%} of them hidden"
+    begun = f", begun with {training['begun_with']}" if training.get("begun_with") else ""
     return (
         f"; trained with seed {training['seed']} for {training['steps']} steps of {training['batch']} sequences at "
-        f"commit {training['commit'][:12]}, As and Bs {surroundings}"
+        f"commit {training['commit'][:12]}, As and Bs {surroundings}{begun}"
     )
 
 
