@@ -16,8 +16,9 @@ FILES = {
     "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
     "omniglot-residual-1": (4_051_200, "dd8ea57864b02f310ee2b0b3b27a596e9fa1d7feeb199a69c102ba5e8abf215f"),
     "synthetic-neural-gpu-memory": (13_796_116, "10606b1446361e96834c460a7b4dd84f0f911e987873907e1a93fb6f977e4b9e"),
-    "synthetic-neural-gpu-memory-fixed": (116_068, "2fe83d2e5e74e244e09250080583a95b90f28d4b21f26dd6031e6a3fa2b5122e"),
+    "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
+    "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
     "translation-memory": (5_864_078, "35a6b6bec8cdd483981430ee57c5b8563ede29e316c8f75018efd003608713a8"),
     "translation": (8_977_928, "ae0430e0f6fdd5bc4e059528ee5326bce46bacf8410ec2a31ccd5855ecf08b62"),
 }
