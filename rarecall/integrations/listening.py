@@ -87,9 +87,10 @@ class Listening(Trust):
 
     def _told(self, recall: Recall) -> Tensor:
         there = recall.values >= 0
-        distances = 1.001 - recall.similarities.detach().masked_fill(~there, 0.0).clamp(max=1.0)
+        # OFFSET keeps the logarithm finite where the nearest key equals the query.
+        distances = 1 + OFFSET - recall.similarities.detach().masked_fill(~there, 0.0).clamp(max=1.0)
         mean = distances.masked_fill(~there, 0.0).sum(-1) / there.sum(-1).clamp(min=1)
-        isolation = (mean.clamp(min=0.001) / distances[..., 0]).log()
+        isolation = (mean.clamp(min=OFFSET) / distances[..., 0]).log()
         return torch.cat((super()._told(recall), isolation.unsqueeze(-1)), -1)
 
     def _odds(self, recall: Recall) -> Tensor:
