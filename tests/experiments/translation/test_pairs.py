@@ -30,6 +30,12 @@ def test_nothing_is_unknown_and_everything_comes_back(data: Data) -> None:
     assert Vocabulary.from_text(data.vocabulary.to_text()).digest == data.vocabulary.digest
 
 
+def test_typographic_punctuation_becomes_plain(data: Data) -> None:
+    [typographic, plain] = data.vocabulary.encode(["„don’t“ – «he»", '"don\'t" - "he"'])
+    assert typographic == plain
+    assert data.vocabulary.decode(plain) == '"don\'t" - "he"'
+
+
 def test_a_vocabulary_and_pairs_come_from_the_cache(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_encoded", None)
     text = sentences(300, seed=1)
