@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from experiments.translation.text import Files, Text
 
 PRESETS = ("paper", "cpu")
+TEXTS = ("source", "target", "repeat")
+BEAM = ("beam", "alpha", "beta", "bfloat16", "caution")
+BFLOAT16 = "compute the network in bfloat16: faster where the processor has it"
 CHOSEN = (
     "pieces",
     "units",
@@ -95,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     training.add_argument(
         "--bfloat16",
         action=argparse.BooleanOptionalAction,
-        help="compute the network in bfloat16: faster where the processor has it",
+        help=BFLOAT16,
     )
     training.add_argument("--report-every", type=count, default=50, metavar="N", help="steps between lines of metrics")
     training.add_argument("--measure-every", type=count, default=1000, metavar="N", help="steps between BLEU scores")
@@ -113,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     _add_text(evaluating)
     _add_beam(evaluating)
+    evaluating.add_argument("--bfloat16", action="store_true", help=BFLOAT16)
     evaluating.add_argument(
         "--refill", type=count, metavar="N", help="first empty the memory and show it the last N training pairs"
     )
@@ -134,6 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     _add_text(wording)
     _add_beam(wording)
+    wording.add_argument("--bfloat16", action="store_true", help=BFLOAT16)
     wording.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     wording.set_defaults(run=_words)
 
@@ -226,6 +231,8 @@ def _train(args: argparse.Namespace) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
+    import torch
+
     from experiments import results
     from experiments.translation import networks, table
     from experiments.translation.evaluate import BASELINE, MEMORY, Measured, evaluate
@@ -241,21 +248,24 @@ def _evaluate(args: argparse.Namespace) -> None:
         read(files.sources, files.targets),
     )
     # Without --data, which differs from machine to machine.
-    texts = ("test", "source", "target", "repeat", "development")
-    names = ("weights", "baseline", *texts, "beam", "alpha", "beta", "caution", "refill", "out")
+    names = ("weights", "baseline", "test", *TEXTS, "development", *BEAM, "refill", "out")
     origin = results.origin(command_of(args, "translation", names), trained.run["seed"])
     networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
     networks_of |= {} if baseline is None else {BASELINE: baseline}
     training = {whose: of.run | {"commit": of.commit} for whose, of in networks_of.items()}
     beam = Beam(args.beam, args.alpha, args.beta)
     result = {"training": training}
-    result |= evaluate(trained, baseline, measured, beam=beam, refill=args.refill or 0, translations=args.translations)
+    more = {"refill": args.refill or 0, "translations": args.translations}
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bfloat16):
+        result |= evaluate(trained, baseline, measured, beam=beam, **more)
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
 
 
 def _words(args: argparse.Namespace) -> None:
+    import torch
+
     from experiments import results
     from experiments.translation import table
     from experiments.translation.dictionary import read_entries
@@ -264,12 +274,13 @@ def _words(args: argparse.Namespace) -> None:
     from rarecall.models.beam import Beam
 
     entries, trained, files = read_entries(args.dictionary), _read(args), _files(args)
-    names = ("weights", "dictionary", "test", "source", "target", "repeat", "beam", "alpha", "beta", "caution", "out")
+    names = ("weights", "dictionary", "test", *TEXTS, *BEAM, "out")
     origin = results.origin(command_of(args, "translation", names), trained.run["seed"])
     test, training = _pair(args.test, TEST, args.data), read(files.sources, files.targets)
     beam = Beam(args.beam, args.alpha, args.beta)
     result = {"training": trained.run | {"commit": trained.commit}}
-    result |= evaluate_words(trained, test, training, entries, beam=beam)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bfloat16):
+        result |= evaluate_words(trained, test, training, entries, beam=beam)
     print(table.words_lines(result))
     if args.out:
         results.write(args.out, result, origin)
@@ -329,10 +340,13 @@ def _read(args: argparse.Namespace) -> Trained:
 
 def _files(args: argparse.Namespace) -> Files:
     """Return the training files."""
+    from dataclasses import replace
+
     from experiments.translation.text import Files, training_files
 
-    if args.source is None and args.target is None and args.repeat is None:
-        return training_files(args.data)
+    if args.source is None and args.target is None:
+        files = training_files(args.data)
+        return files if args.repeat is None else replace(files, repeats=tuple(args.repeat))
     sources, targets = args.source or [], args.target or []
     repeats = args.repeat or [1] * len(sources)
     return Files(tuple(sources), tuple(targets), tuple(repeats), ", ".join(path.name for path in sources))

@@ -32,7 +32,7 @@ def test_train_evaluate_text_pack_and_table(
     run(f"train {texts} {small} --out runs/b --memory --from runs/a/network.safetensors")
     evaluate = (
         "evaluate --weights runs/b/network.safetensors --baseline runs/a/network.safetensors "
-        f"--test n.en n.de {texts} --beam 1 --alpha 0.6 --beta 0.2 --caution 50.0 "
+        f"--test n.en n.de {texts} --beam 1 --alpha 0.6 --beta 0.2 --caution 50.0 --bfloat16 "
         "--refill 10 --out results/b.json"
     )
     run(evaluate)
