@@ -74,8 +74,8 @@ class Memory(SlotBuffers):
         eviction: what makes room in a full memory: "age", the slot with the largest age + r (the paper's), or
             "balanced", two slots of a value become one: the two most similar ones of a value that has the most
             slots, so that what is rare stays. Only where each value has one slot is it by age then.
-        search: "exact", "lsh", "auto", or an already constructed search (`rarecall.Search`).
-        target_recall: with "lsh" and "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
+        search: "exact", "auto", or an already constructed search (`rarecall.Search`).
+        target_recall: with "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
 
     Example:
         >>> memory = Memory(key_size=256, capacity=1000)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 SMALL = 8192  # keys: up to this many, reading them all is as fast as reading lists
-MANY = (
-    2**20
-)  # keys: from this many on, lists are shorter, and a query compares itself with those of the nearest regions
+MANY = 2**20  # keys: from this many on, lists are shorter, and a query meets only those of the nearest regions
 
 
 class AutoSearch(Search):
@@ -53,9 +51,6 @@ class AutoSearch(Search):
 
     def settings(self) -> dict[str, float]:
         return {"target_recall": self.target_recall}
-
-    def extra_repr(self) -> str:
-        return f"target_recall={self.target_recall}"
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         return multiply(memory, query, k, exclude)

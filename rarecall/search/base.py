@@ -64,6 +64,9 @@ class Search(nn.Module):
         """Return what `__init__` takes besides `key_size` and `capacity`, to make an equal search from a file."""
         return {}
 
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.settings().items())
+
     def find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         """Return what `forward` finds; it is not asked where there is nothing to find."""
         if not len(query) or not len(memory):
