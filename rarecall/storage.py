@@ -21,13 +21,7 @@ VERSION = 2
 def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, header: dict[str, str]) -> None:
     """Write tensors so that a kill at any moment leaves the old file or the whole new one.
 
-    A file that is replaced keeps its mode, and a link stays a link to it.
-
-    Args:
-        path: where; its folder must exist.
-        tensors: what, by name.
-        kind: what the file is, checked by `read`.
-        header: more to keep beside the tensors.
+    A file that is replaced keeps its mode, and a link stays a link to it. `read` checks the kind, and returns the rest.
     """
     path = Path(path).resolve()
     if not path.parent.is_dir():
