@@ -27,7 +27,7 @@ class Prediction:
         confidence: (n,) the probability of the best label, given that it is one of those taught.
         similarity: (n,) the cosine similarity of the nearest neighbour, -inf where there was none.
         known_prob: (n,) the probability that the label was taught at all.
-        reading: the probabilities of other labels, without thresholds.
+        reading: the probabilities of all labels, without thresholds.
     """
 
     label: Tensor

@@ -20,7 +20,7 @@ def pairs(values: Tensor, keys: Tensor, times: Tensor, free: Tensor, count: int)
     """Choose pairs of slots that become one, of the classes that have the most slots, the most similar ones first.
 
     Args:
-        values, times: (n,) int64, of the filled slots, and
+        values, times: (n,) int64, of the filled slots.
         keys: (n, key_size).
         free: (n,) bool, which slots may be taken.
         count: how many pairs; fewer where classes are left with one slot each.
@@ -31,9 +31,10 @@ def pairs(values: Tensor, keys: Tensor, times: Tensor, free: Tensor, count: int)
     _, column, sizes = values.unique(return_inverse=True, return_counts=True)
     order = times.sort(stable=True).indices
     order = order[column[order].sort(stable=True).indices]  # by class, then the oldest first
-    found = [order.new_empty((0, 2))]
-    for rows, quota in zip(order.split(sizes.tolist()), _quotas(sizes.tolist(), count), strict=True):
+    found, ends = [order.new_empty((0, 2))], sizes.cumsum(0).tolist()
+    for end, size, quota in zip(ends, sizes.tolist(), _quotas(sizes.tolist(), count), strict=True):
         if quota:
+            rows = order[end - size : end]
             rows = rows[free[rows]][: max(COMPARED, 2 * quota)]
             found.append(rows[_closest(keys[rows], quota)])
     return torch.cat(found)

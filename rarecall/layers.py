@@ -106,9 +106,12 @@ class Trust(nn.Module):
         return mixed.clamp(min=torch.finfo(mixed.dtype).tiny).log()
 
     def loss(self, says: Tensor, recall: Recall, right: Tensor) -> Tensor:
-        """Return the negative log-likelihood of the right values, (...,) int64, under the mixture, (...,).
+        """Return the negative log-likelihood of the right values under the mixture, (...,).
 
-        says: (...,), the network's log-probability of them; it gets no gradient from here.
+        Args:
+            says: (...,), the network's log-probability of them; it gets no gradient from here.
+            recall: of (...,).
+            right: (...,) int64.
         """
         trust = self._odds(recall).sigmoid() * (recall.value >= 0)
         mixed = (1 - trust) * says.detach().exp() + trust * self.memory_prob(recall, right)

@@ -169,7 +169,7 @@ class Memory(SlotsWithMeans):
         an empty one, else the one with the largest age + r. Both have age 0 now, and all others are older by 1.
 
         Args:
-            recall: of this memory as it stands now. The batch is one update: no query of it sees another.
+            recall: of this memory as it stands now. Its batch is one update: no query sees another.
             target: (...,) int64, the right values, 0 or greater.
             source: (...,) int64, the ids of the examples; slots founded now can be traced to them. -1: no id.
             mask: (...,) bool, False where a query is not to be remembered, such as padding.
@@ -259,11 +259,11 @@ class Memory(SlotsWithMeans):
         slots: int | Sequence[int] | Tensor | None = None,
     ) -> int:
         """Empty the slots with this value or these values, of these sources, or of these numbers; return how many."""
-        given = {"value": value, "source": source, "slots": slots}
-        asked = {name: ids for name, ids in given.items() if ids is not None}
-        if len(asked) != 1:
-            raise ValueError(f"forget got {sorted(asked) or 'nothing'}; expected exactly one of value, source, slots.")
-        [(name, ids)] = asked.items()
+        named = ("value", value), ("source", source), ("slots", slots)
+        given = {name: ids for name, ids in named if ids is not None}
+        if len(given) != 1:
+            raise ValueError(f"forget got {sorted(given) or 'nothing'}; expected exactly one of value, source, slots.")
+        [(name, ids)] = given.items()
         ids = torch.as_tensor(ids, device=self.values.device).reshape(-1)
         if len(ids) == 0:
             return 0
@@ -275,10 +275,7 @@ class Memory(SlotsWithMeans):
         self._changing(self._reset)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the memory to a safetensors file with a checksum: beside `path` first, then renamed.
-
-        A kill at any moment leaves the old file or the new one. A search of one's own is saved with its state.
-        """
+        """Write the memory to a safetensors file with a checksum; a kill at any time leaves the old or the new one."""
         built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
         settings = self._settings() | {
             "search": built_in[0] if built_in else type(self.search).__name__,
