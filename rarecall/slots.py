@@ -22,11 +22,11 @@ from rarecall.search import Search
 
 
 class Field(NamedTuple):
-    """What every slot holds one of."""
+    """One of the things that every slot holds."""
 
     dtype: torch.dtype
-    empty: int  # in an empty slot
-    least: int  # in a filled one
+    empty: int  # what an empty slot has
+    least: int  # the least that a filled slot may have; keys have length 1 instead
 
 
 FIELDS = {
