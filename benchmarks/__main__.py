@@ -1,6 +1,6 @@
-"""python -m benchmarks [exact] [approximate] [training] [streams] [latency] [versus OLD_CHECKOUT] [scaling] [lsh] ...
+"""python -m benchmarks [exact] [approximate] [training] [streams] [latency] [versus OLD_CHECKOUT] [scaling] ...
 
-Without names: the short version of exact, lsh, update and memory, in under five minutes on two quiet cores. The
+Without names: the short version of exact, update and memory, in under five minutes on two quiet cores. The
 approximate and the training comparison build and tune the peers first, which takes some ten minutes a workload. The
 translation needs its text (`RARECALL_DATA`), and fills a memory first, some minutes.
 """
@@ -22,7 +22,7 @@ from benchmarks.report import table, write
 from benchmarks.settings import LONG, SHORT
 from benchmarks.workloads import WORKLOADS
 
-QUICK = ("exact", "lsh", "update", "memory")
+QUICK = ("exact", "update", "memory")
 
 
 def main() -> None:

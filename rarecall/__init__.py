@@ -15,7 +15,7 @@ from rarecall.layers import NeighbourAttention, RecallEmbedding, Trust
 from rarecall.memory import Memory
 from rarecall.reading import Blend, Nearest, Reading, Vote
 from rarecall.recall import Recall
-from rarecall.search import AutoSearch, ExactSearch, LSHSearch, Search
+from rarecall.search import AutoSearch, ExactSearch, Search
 
 __all__ = [
     "Answer",
@@ -25,7 +25,6 @@ __all__ = [
     "ExactSearch",
     "Explanation",
     "KeptClassifier",
-    "LSHSearch",
     "Memory",
     "MemoryClassifier",
     "Nearest",

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-
-# How far the length of a key may be from 1: float32 rounds by less than 1e-6, half precision by less than 1e-3.
-LENGTH_TOLERANCE = 2e-3
-LATEST = 2**52  # updates: ages are compared as float64, which holds these exactly
 
 
 def check_query(query: Tensor, key_size: int) -> None:
@@ -108,34 +102,3 @@ def warn_of_drift() -> None:
             "Make it one memory: rarecall.distributed.shard(memory, mesh), or replicate(memory, mesh).",
             stacklevel=2,
         )
-
-
-def check_slots(slots: Mapping[str, Tensor], what: str) -> None:
-    """Expect what a memory may hold in its slots.
-
-    Args:
-        slots: keys (capacity, key_size), values, sources, counts and times (capacity,), and now ().
-        what: what to call them in an error, such as the name of a file.
-    """
-    values, times, now = slots["values"], slots["times"], slots["now"]
-    if not 0 <= int(now) <= LATEST:
-        raise ValueError(f"{what} has now={int(now)}; expected 0 to {LATEST} updates.")
-    filled = values >= 0
-    lengths = torch.linalg.vector_norm(slots["keys"], dim=1)
-    wrong: dict[str, Any] = {
-        "a value below -1": values < -1,
-        "a source below -1": slots["sources"] < -1,
-        "a time after now, or none in a filled slot": (times > now) | (filled != (times >= 0)) | (times < -1),
-        "a count below 1 in a filled slot, or another than 0 in an empty one": (slots["counts"] > 0) != filled,
-        "a negative count": slots["counts"] < 0,
-        "a key of another length than 1": filled & ~((lengths - 1).abs() <= LENGTH_TOLERANCE),
-    }
-    for problem, where in wrong.items():
-        if where.any():
-            slot = int(where.nonzero()[0])
-            raise ValueError(
-                f"{what} has {problem}: slot {slot} has the value {int(values[slot])}, the source "
-                f"{int(slots['sources'][slot])}, the count {int(slots['counts'][slot])}, the time {int(times[slot])} "
-                f"and a key of length {float(lengths[slot]):.4g}, at update {int(now)}. A filled slot has a key of "
-                "length 1, a value and a time of 0 or more and a count of 1 or more; an empty one has -1, -1 and 0."
-            )

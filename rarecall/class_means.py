@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from rarecall.slots import SlotBuffers
+from rarecall.slots import SlotBuffers
 
 # Makes of means, (c, key_size), what questions are multiplied with, (c, key_size), and what is added then, (c,).
 Project: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
+T = TypeVar("T")
 
 # Keys are added up as integers of this many units to 1, so that a sum is the same in any order and nothing is lost when
 # a key is taken out again. There is room for 2**31 examples of a class.
@@ -48,8 +48,12 @@ class ClassMeans:
         for slots in filled.split(BLOCK):
             self._put(memory, slots)
 
-    def follow(self, memory: SlotBuffers, slots: Tensor, before: Tensor, version: int) -> None:
+    @torch.no_grad()
+    def follow(self, memory: SlotBuffers, slots: Tensor, before: Tensor) -> None:
         """Take up slots that were changed, (n,) int64, whose keys were `before`, (n, key_size)."""
+        version = memory._state.version
+        if self.version != version - 1:
+            return  # out of date already
         rows, left = len(self.sums), self.rows[slots]
         self._add(left, before, -self.counts[slots])
         self._put(memory, slots)
@@ -120,3 +124,48 @@ class ClassMeans:
                     table = getattr(self, name)
                     setattr(self, name, torch.cat([table, table.new_zeros(more, *table.shape[1:])]))
         return torch.tensor(rows, dtype=torch.int64, device=values.device)
+
+
+class SlotsWithMeans(SlotBuffers):
+    """Slots whose class means follow them, from the first time that they are asked for."""
+
+    def class_means(self, values: Tensor) -> Tensor:
+        """Return the mean of the keys of each value, (n, key_size), each key as often as its slot has examples.
+
+        They are kept up from the first time that they are asked for: a change costs what it touches, and they are
+        exactly those of the slots at any time.
+
+        Args:
+            values: (n,) int64; a value that no slot has gets zeros.
+        """
+        return self.with_class_means(None, lambda means: means.of(values))
+
+    def class_vectors(self, project: Project, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what is made of class means: vectors, (n, key_size), and offsets, (n,); and the examples, (n,) int64.
+
+        Args:
+            project: makes the vectors, (c, key_size), and the offsets, (c,), of means, (c, key_size). They are kept
+                ready, and follow the means, as long as it is the same object.
+            values: (n,) int64; a value that no slot has gets 0 examples.
+        """
+        return self.with_class_means(project, lambda means: means.vectors_of(values))
+
+    def with_class_means(self, project: Project | None, ask: Callable[[ClassMeans], T]) -> T:
+        """Return what `ask` returns of the class means, with vectors by `project`, called while nobody changes them."""
+        while True:
+            version = self.version
+            with self.lock.shared():
+                means = self._state.means
+                in_step = means is not None and means.version == version == self._state.version
+                if in_step and (project is None or means.project is project):
+                    return ask(means)
+            self.lock.exclusive(self._make_means, project)
+
+    def _make_means(self, project: Project | None) -> None:
+        state, version = self._state, self.version
+        with torch.no_grad():
+            if state.means is None or state.means.version != version:
+                state.means = ClassMeans(self, version)
+                state.add(state.means)
+            if project is not None:
+                state.means.prepare(project)

@@ -27,7 +27,7 @@ class Prediction:
         confidence: (n,) the probability of the best label, given that it is one of those taught.
         similarity: (n,) the cosine similarity of the nearest neighbour, -inf where there was none.
         known_prob: (n,) the probability that the label was taught at all.
-        reading: the probabilities of other labels, without thresholds.
+        reading: the probabilities of all labels, without thresholds.
     """
 
     label: Tensor
@@ -64,16 +64,14 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = []
+        fields = self.labels, self.sources, self.similarities, self.weights, self.ages, self.slots
         for question in range(len(self.slots)):
             count = int((self.slots[question] >= 0).sum())
             lines.append(f"question {question}: {count} neighbours" if count else f"question {question}: nothing known")
             if count:
                 lines.append(f"{'label':>10} {'source':>10} {'similarity':>10} {'weight':>7} {'age':>8} {'slot':>8}")
-            for i in range(count):
-                label, source, similarity, weight, age, slot = (
-                    field[question, i].item()
-                    for field in (self.labels, self.sources, self.similarities, self.weights, self.ages, self.slots)
-                )
+            rows = zip(*(field[question, :count].tolist() for field in fields), strict=True)
+            for label, source, similarity, weight, age, slot in rows:
                 lines.append(f"{label:10d} {source:10d} {similarity:10.3f} {weight:7.3f} {age:8d} {slot:8d}")
         return "\n".join(lines)
 
@@ -81,22 +79,19 @@ class Explanation:
 class MemoryClassifier(nn.Module):
     """A trained embedder and a memory: a classifier that learns a class from one example, without training.
 
-    Each example gets a slot of its own while there are empty ones, so it makes no difference whether examples are
-    taught one by one or all at once. A full memory goes by its own rules: by the paper's update, or, with
-    `eviction="balanced"`, which suits a classifier better, by letting the most similar examples become one.
+    Each example gets a slot of its own while there are empty ones. A full memory goes by the paper's update or, with
+    `eviction="balanced"`, which suits a classifier better, lets the most similar examples become one.
 
-    Three thresholds say when it does not know; without any, it always answers. `min_known` needs no tuning: 0.5 is
-    where a class that was never taught becomes the likelier explanation. A low *confidence* means that different labels
-    are equally likely; a low *similarity* means that even the nearest example is far away.
+    Three thresholds say when it does not know; without any, it always answers. Below a `min_known` of 0.5, a class that
+    was never taught is the likelier explanation. A low *confidence* means that several labels are equally likely; a low
+    *similarity* means that even the nearest example is far away.
 
     Args:
         embedder: maps x to (n, key_size).
         memory: of that key_size.
         reader: how neighbours become an answer: "blend", "vote", "nearest" or a `rarecall.reading.Reader`. It is fitted
             to what was taught at the first question, and again whenever that has grown or shrunk by a quarter.
-        min_known: of `known_prob`; below it the answer is "I don't know".
-        min_confidence: likewise.
-        min_similarity: likewise.
+        min_known, min_confidence, min_similarity: below any of these the answer is "I don't know".
 
     Example:
         >>> classifier = MemoryClassifier(nn.Flatten(), Memory(key_size=4, capacity=10), min_similarity=0.5)
@@ -116,11 +111,14 @@ class MemoryClassifier(nn.Module):
         min_similarity: float = -1.0,
     ) -> None:
         super().__init__()
-        for name, threshold in (("min_known", min_known), ("min_confidence", min_confidence)):
-            if not 0.0 <= threshold <= 1.0:
-                raise ValueError(f"MemoryClassifier got {name}={threshold}; expected 0 to 1.")
-        if not -1.0 <= min_similarity <= 1.0:
-            raise ValueError(f"MemoryClassifier got min_similarity={min_similarity}; expected -1 to 1, a cosine.")
+        thresholds = (
+            ("min_known", min_known, 0),
+            ("min_confidence", min_confidence, 0),
+            ("min_similarity", min_similarity, -1),
+        )
+        for name, threshold, least in thresholds:
+            if not least <= threshold <= 1:
+                raise ValueError(f"MemoryClassifier got {name}={threshold}; expected {least} to 1.")
         self.embedder, self.memory, self.reader = embedder, memory, reading.make(reader)
         self.min_known, self.min_confidence, self.min_similarity = min_known, min_confidence, min_similarity
         self._modes_lock, self._teaching = Lock(), Lock()
@@ -160,16 +158,10 @@ class MemoryClassifier(nn.Module):
         """Return the nearest neighbours of n questions: which examples the answer came from."""
         with self._answering():
             recall = self(x)
-        slots = recall.slots[..., :neighbours]
+        fields = recall.slots, recall.values, recall.similarities, recall.weights
+        slots, labels, similarities, weights = (field[..., :neighbours] for field in fields)
         sources, ages = self.memory.trace(slots)
-        return Explanation(
-            slots=slots,
-            labels=recall.values[..., :neighbours],
-            sources=sources,
-            similarities=recall.similarities[..., :neighbours],
-            weights=recall.weights[..., :neighbours],
-            ages=ages,
-        )
+        return Explanation(slots, labels, sources, similarities, weights, ages)
 
     def forget(self, *, label: int | Tensor | None = None, source: int | Tensor | None = None) -> int:
         """Forget a label, or what came from one example; return how many slots were emptied."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -18,9 +20,8 @@ def pairs(values: Tensor, keys: Tensor, times: Tensor, free: Tensor, count: int)
     """Choose pairs of slots that become one, of the classes that have the most slots, the most similar ones first.
 
     Args:
-        values: (n,) int64, of the filled slots.
+        values, times: (n,) int64, of the filled slots.
         keys: (n, key_size).
-        times: (n,) int64.
         free: (n,) bool, which slots may be taken.
         count: how many pairs; fewer where classes are left with one slot each.
 
@@ -30,31 +31,26 @@ def pairs(values: Tensor, keys: Tensor, times: Tensor, free: Tensor, count: int)
     _, column, sizes = values.unique(return_inverse=True, return_counts=True)
     order = times.sort(stable=True).indices
     order = order[column[order].sort(stable=True).indices]  # by class, then the oldest first
-    starts = sizes.cumsum(0) - sizes
-    found = []
-    for chosen, quota in _quotas(sizes, count):
-        rows = order[starts[chosen] : starts[chosen] + sizes[chosen]]
-        rows = rows[free[rows]][: max(COMPARED, 2 * quota)]
-        found.append(rows[_closest(keys[rows], quota)])
-    return torch.cat(found) if found else order.new_empty((0, 2))
+    found, ends = [order.new_empty((0, 2))], sizes.cumsum(0).tolist()
+    for end, size, quota in zip(ends, sizes.tolist(), _quotas(sizes.tolist(), count), strict=True):
+        if quota:
+            rows = order[end - size : end]
+            rows = rows[free[rows]][: max(COMPARED, 2 * quota)]
+            found.append(rows[_closest(keys[rows], quota)])
+    return torch.cat(found)
 
 
-def _quotas(sizes: Tensor, count: int) -> list[tuple[int, int]]:
-    """Return (class, slots to take) so that the largest classes become equally large; at most half of a class."""
-    most = sizes.div(2, rounding_mode="floor")
-    low, high = 1, int(sizes.max())
-    while low < high:  # the least size that at most `count` slots above it bring all classes down to
-        level = (low + high) // 2
-        if int((sizes - level).clamp(min=0).minimum(most).sum()) <= count:
-            high = level
-        else:
-            low = level + 1
-    quotas = (sizes - low).clamp(min=0).minimum(most)
-    left = count - int(quotas.sum())
-    if left > 0:  # some of those of just that size, from the first
-        more = ((sizes - quotas == low) & (quotas < most)).nonzero().squeeze(1)[:left]
-        quotas[more] += 1
-    return [(i, int(quotas[i])) for i in quotas.nonzero().squeeze(1).tolist()]
+def _quotas(sizes: list[int], count: int) -> list[int]:
+    """Return how many slots each class gives up: one by one, from that which is largest then; at most half of it."""
+    quotas = [0] * len(sizes)
+    largest = [(-size, i) for i, size in enumerate(sizes) if size > 1]
+    heapq.heapify(largest)
+    while count and largest:
+        size, i = heapq.heappop(largest)
+        quotas[i], count = quotas[i] + 1, count - 1
+        if quotas[i] < sizes[i] // 2:
+            heapq.heappush(largest, (size + 1, i))
+    return quotas
 
 
 def _closest(keys: Tensor, count: int) -> Tensor:

@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 class History:
     """The keys that a recall found as they were then, where the memory has changed them since.
 
-    The gradient of a similarity is a key, and an update usually comes before `backward`. Rather than a copy of all keys
-    found, (n, k, key_size), a recall keeps the few that change.
-
-    Args:
-        memory: which was asked.
-        found: what it found.
+    The gradient of a similarity is a key, and an update usually comes before `backward`; a copy of all keys found would
+    be (n, k, key_size).
     """
 
     def __init__(self, memory: SlotBuffers, found: Any) -> None:
@@ -31,7 +27,7 @@ class History:
         self._slots, self._before = found.slots.new_empty(0), self.keys.new_empty(0, self.keys.shape[1])
         self._changes: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, slots: Tensor, before: Tensor) -> None:
+    def follow(self, memory: SlotBuffers, slots: Tensor, before: Tensor) -> None:
         """Keep the keys that slots ((m,) int64, ascending) had before they changed, (m, key_size)."""
         self._changes.append((slots, before))
         if sum(len(slots) for slots, _ in self._changes) > max(self.found.slots.numel(), 1024):
@@ -69,9 +65,7 @@ class Neighbours(torch.autograd.Function):
         ctx: Any, of_units: Tensor | None, of_similarities: Tensor | None, of_weights: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """Return the gradient of the queries, (n, key_size)."""
-        history: History = ctx.history
-        of = of_units, of_similarities, of_weights
-
+        history, of = ctx.history, (of_units, of_similarities, of_weights)
         with history.memory.lock.shared():
             return ctx.backend.recall_gradient(history.found, history.keys, history.changed(), of), None, None
 

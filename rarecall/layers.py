@@ -10,16 +10,15 @@ from rarecall.recall import Recall
 
 # The three weights of Trust are multiplied by this: at the learning rate of a large network they would hardly move.
 SCALE = 10
-# Log-odds that are subtracted from the learned trust at inference. Trust is trained with the right prefix and meets the
-# model's own at inference, where it would be too high. Chosen on newstest2013 from 0, 1 and 2.
+# Log-odds that are subtracted from the learned trust at inference, where the prefix is the model's own and it would be
+# too high. Chosen on newstest2013 from 0, 1 and 2.
 CAUTION = 1.0
 
 
 class RecallEmbedding(nn.Module):
-    """Embeds the recalled value and multiplies by the confidence, so that the network knows how sure its memory is.
+    """Embeds the recalled value and multiplies by the confidence; where memory knew nothing, the result is 0.
 
-    Where memory knew nothing, the result is 0. Gradients flow to the embedding and, through the confidence, to the
-    query.
+    Gradients flow to the embedding and, through the confidence, to the query.
 
     Args:
         values: number of values: 0 to values - 1.
@@ -39,12 +38,7 @@ class RecallEmbedding(nn.Module):
         self.embedding = nn.Embedding(values, size) if embedding is None else embedding
 
     def forward(self, recall: Recall) -> Tensor:
-        if recall.value.numel() and int(recall.value.max()) >= self.embedding.num_embeddings:
-            raise ValueError(
-                f"RecallEmbedding got the value {int(recall.value.max())}; it has {self.embedding.num_embeddings} "
-                "embeddings. Make it with as many values as the memory holds."
-            )
-        embedded: Tensor = self.embedding(recall.value.clamp(min=0))
+        embedded = _embed(self, recall.value)
         return embedded * recall.confidence.unsqueeze(-1).to(embedded.dtype)
 
 
@@ -52,10 +46,9 @@ class Trust(nn.Module):
     """Mixes the predictions of a memory and of a network: p = (1 - trust) p_network + trust p_memory.
 
     As in the kNN language model (Khandelwal et al. 2020), the memory gives each value the weight of the neighbours that
-    hold it, so tokens that the network considers nearly impossible can still be produced. There the mixing weight is
-    constant; here it is a logistic regression on the similarity of the nearest key and the weight of the neighbours
-    that agree with it, and 0 where memory knew nothing. It is trained on the likelihood of the correct value; at
-    inference its odds are scaled down. The same loss trains the query, most where the network alone is wrong.
+    hold it. There the mixing weight is constant; here it is a logistic regression on the similarity of the nearest key
+    and the weight of the neighbours that agree with it, and 0 where memory knew nothing. It is trained on the
+    likelihood of the correct value; at inference its odds are scaled down. The same loss trains the query.
 
     Attributes:
         caution: log-odds subtracted at inference; the larger, the surer the memory must be.
@@ -113,12 +106,12 @@ class Trust(nn.Module):
         return mixed.clamp(min=torch.finfo(mixed.dtype).tiny).log()
 
     def loss(self, says: Tensor, recall: Recall, right: Tensor) -> Tensor:
-        """Return the negative log-likelihood of the right value under the mixture, (...,).
+        """Return the negative log-likelihood of the right values under the mixture, (...,).
 
         Args:
-            says: (...,), the network's log-probability of it; it gets no gradient from here.
+            says: (...,), the network's log-probability of them; it gets no gradient from here.
             recall: of (...,).
-            right: (...,) int64, the right value.
+            right: (...,) int64.
         """
         trust = self._odds(recall).sigmoid() * (recall.value >= 0)
         mixed = (1 - trust) * says.detach().exp() + trust * self.memory_prob(recall, right)
@@ -128,10 +121,9 @@ class Trust(nn.Module):
 class NeighbourAttention(nn.Module):
     """Lets a network attend to the m nearest slots: their keys, the embeddings of their values, and their weights.
 
-    The paper hands the network the value of one neighbour. Here the query attends to a sequence of neighbours, of which
-    each is its key and its embedded value; the logarithm of its weight is added to the attention, so that the network
-    begins with what the memory says and learns when to read differently. Where memory knew nothing, the result is 0.
-    Gradients flow to the layer, and through query, similarities and weights to the query.
+    The query attends to a sequence of neighbours, each its key and its embedded value. The logarithm of a neighbour's
+    weight is added to the attention, so that the network begins with what the memory says and learns when to read
+    differently. Where memory knew nothing, the result is 0. Gradients flow to the layer and to the query.
 
     Args:
         key_size: of the memory.
@@ -165,16 +157,11 @@ class NeighbourAttention(nn.Module):
 
     def forward(self, recall: Recall) -> Tensor:
         slots, values = recall.slots[..., : self.neighbours], recall.values[..., : self.neighbours]
-        if values.numel() and int(values.max()) >= self.embedding.num_embeddings:
-            raise ValueError(
-                f"NeighbourAttention got the value {int(values.max())}; it has {self.embedding.num_embeddings} "
-                "embeddings. Make it with as many values as the memory holds."
-            )
+        embedded = _embed(self, values)
         if recall.version != recall.memory.version:
             raise ValueError("This recall is out of date: its slots may hold other keys by now. Attend before update.")
         there, dtype = slots >= 0, self.result.weight.dtype
         keys = self.of_key(recall.memory.keys[slots.clamp(min=0)].to(dtype))
-        embedded = self.embedding(values.clamp(min=0))
         query = self.of_query(recall.query.to(dtype)).unsqueeze(-2)
 
         def heads(x: Tensor) -> Tensor:  # (..., n, size) -> (..., heads, n, size / heads)
@@ -185,3 +172,15 @@ class NeighbourAttention(nn.Module):
         read = functional.scaled_dot_product_attention(heads(query), heads(keys + embedded), heads(embedded), bias)
         result: Tensor = self.result(read.transpose(-2, -3).flatten(-2).squeeze(-2))
         return result * there.any(-1, keepdim=True)
+
+
+def _embed(layer: RecallEmbedding | NeighbourAttention, values: Tensor) -> Tensor:
+    """(...,) int64 -> (..., size); where there is no value, the embedding of 0."""
+    embedding = layer.embedding
+    if values.numel() and int(values.max()) >= embedding.num_embeddings:
+        raise ValueError(
+            f"{type(layer).__name__} got the value {int(values.max())}; it has {embedding.num_embeddings} embeddings. "
+            "Make it with as many values as the memory holds."
+        )
+    embedded: Tensor = embedding(values.clamp(min=0))
+    return embedded

@@ -12,8 +12,8 @@ from typing import Any
 class ReadWriteLock:
     """Lets any number of threads read, or one thread change, and the others wait.
 
-    A thread reads under a lock of its own, and changes under those of all. It is made of locks whose `with` Ctrl-C
-    cannot interrupt half-way. A thread may read while it reads or changes.
+    A thread reads under a lock of its own, and changes under those of all: locks whose `with` Ctrl-C cannot interrupt
+    half-way. A thread may read while it reads or changes.
     """
 
     def __init__(self) -> None:

@@ -6,48 +6,28 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rarecall import eviction, storage
-from rarecall.checks import OutOfStep, check_finite, check_ids, check_mask, check_query, check_room, check_slots
+from rarecall.backend import Seed
+from rarecall.checks import check_finite, check_ids, check_mask, check_query, check_room
+from rarecall.class_means import SlotsWithMeans
 from rarecall.compiling import run_eagerly
 from rarecall.gradient import MarginLoss
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES, Search, make
-from rarecall.slots import FIELDS, SlotBuffers
+from rarecall.slots import FIELDS, Slots, check_slots, empty_slots
 
 # Slots are numbered by 32 bits in an index; a recall has room for k numbers of each query.
 MOST_SLOTS, MOST_NEIGHBOURS = 2**31 - 2, 2**20
-AVERAGING = ("half", "count")
-EVICTION = ("age", "balanced")
 # A file may announce this many bytes of slots without a word, and beyond it so many times what it holds itself.
 MODEST, MODEST_TIMES = 2**30, 32
 
 
-class Slots(NamedTuple):
-    """The filled slots of a memory, as copies.
-
-    Attributes:
-        slots: (n,) int64, their numbers, ascending.
-        keys: (n, key_size), of length 1.
-        values: (n,) int64.
-        sources: (n,) int64, the example that founded each; -1 where none was given.
-        counts: (n,) int64, how many examples each stands for.
-        ages: (n,) int64, how many updates ago each was last written or confirmed.
-    """
-
-    slots: Tensor
-    keys: Tensor
-    values: Tensor
-    sources: Tensor
-    counts: Tensor
-    ages: Tensor
-
-
-class Memory(SlotBuffers):
+class Memory(SlotsWithMeans):
     """A life-long memory of keys and values ("Learning to Remember Rare Events", section 2).
 
     Everything it knows is in buffers, so `state_dict`, `copy.deepcopy` and `.to(device)` lose nothing:
@@ -69,13 +49,12 @@ class Memory(SlotBuffers):
         margin: the alpha of the loss.
         inverse_temperature: the t of the softmax over the similarities.
         age_noise: the slot to be written is argmax(age + r), r drawn from [0, age_noise).
-        averaging: how much a key weighs when a query confirms it: "half", as much as the query (the paper's), or
-            "count", as much as the examples that it stands for, so that it stays their mean.
+        averaging: what a key weighs against a query that confirms it: "half", as much (the paper's), or "count", as
+            many times as much as it stands for examples, so that it stays their mean.
         eviction: what makes room in a full memory: "age", the slot with the largest age + r (the paper's), or
-            "balanced", two slots of a value become one: the two most similar ones of a value that has the most
-            slots, so that what is rare stays. Only where each value has one slot is it by age then.
-        search: "exact", "lsh", "auto", or an already constructed search (`rarecall.Search`).
-        target_recall: with "lsh" and "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
+            "balanced", so that what is rare stays: of a value with the most slots, the two most similar become one.
+        search: "exact", "auto", or an already constructed search (`rarecall.Search`).
+        target_recall: with "auto", the share of queries whose nearest neighbour is found; 0.95 by default.
 
     Example:
         >>> memory = Memory(key_size=256, capacity=1000)
@@ -108,15 +87,13 @@ class Memory(SlotBuffers):
         for name, size in (("margin", margin), ("inverse_temperature", inverse_temperature), ("age_noise", age_noise)):
             if not 0 <= size < math.inf:
                 raise ValueError(f"Memory got {name}={size}; expected a finite number, 0 or greater.")
-        if averaging not in AVERAGING:
-            raise ValueError(f"Memory got averaging={averaging!r}; expected one of {', '.join(AVERAGING)}.")
-        if eviction not in EVICTION:
-            raise ValueError(f"Memory got eviction={eviction!r}; expected one of {', '.join(EVICTION)}.")
+        choices = ("averaging", averaging, ("half", "count")), ("eviction", eviction, ("age", "balanced"))
+        for name, chosen, known in choices:
+            if chosen not in known:
+                raise ValueError(f"Memory got {name}={chosen!r}; expected one of {', '.join(known)}.")
         super().__init__(key_size, capacity, make(search, target_recall, key_size, capacity))
         self.averaging, self.eviction = averaging, eviction
         self.k, self.margin, self.inverse_temperature, self.age_noise = k, margin, inverse_temperature, age_noise
-
-    averaging, eviction = "half", "age"
 
     @property
     def ages(self) -> Tensor:
@@ -132,44 +109,24 @@ class Memory(SlotBuffers):
 
         Args:
             query: (..., key_size) of any floating type; gradients flow to it, never to the keys.
-            exclude: (...,) int64, a source for each query: no slot founded by it is among the query's neighbours.
-                -1 excludes nothing. A network that trains on its own memory must not be answered by the key that the
-                same example wrote an epoch ago.
+            exclude: (...,) int64, a source whose slots the query must not find; -1: none. A network that trains on its
+                own memory must not be answered by the key that the same example wrote an epoch ago.
         """
         if torch.compiler.is_compiling():
             return run_eagerly(Memory.forward, self, query, exclude)
         check_query(query, self.key_size)
         shape, keys = query.shape, self._buffers["keys"]
-        if exclude is not None:
-            exclude = self._ids("exclude", exclude, shape[:-1], at_least=-1)
+        exclude = None if exclude is None else self._ids("exclude", exclude, shape[:-1], at_least=-1)
         asked = query if query.dtype == keys.dtype else query.to(keys.dtype)
         asked = asked if len(shape) == 2 else asked.reshape(-1, self.key_size)
-        plain = (asked.detach() if asked.requires_grad else asked).contiguous()
-        outer_exclude = None if exclude is None else exclude.view(shape[:-1])
-        while True:
-            try:
-                with self.lock.shared():
-                    backend = self._followed()
-                    found = backend.recall(plain, exclude)
-                    with_gradient = asked.requires_grad and torch.is_grad_enabled()
-                    history = self.begin_history(found) if with_gradient else None
-                    return Recall(self, self._state.version, backend, found, asked, shape, outer_exclude, history)
-            except OutOfStep:
-                self.lock.exclusive(self._get_in_step)
+        return self._reading(self._recall, asked, exclude, shape)
 
-    def _nearest(self, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the slot and the value of the nearest neighbour of each query; in half the time of k neighbours.
-
-        Args:
-            query: (n, key_size) float32.
-        """
-        while True:
-            try:
-                with self.lock.shared():
-                    found = self._followed().recall(query, None, 1)
-                    return found.slots[:, 0], found.values[:, 0]
-            except OutOfStep:
-                self.lock.exclusive(self._get_in_step)
+    def _recall(self, asked: Tensor, exclude: Tensor | None, shape: torch.Size) -> Recall:
+        backend, with_gradient = self._followed(), asked.requires_grad
+        found = backend.recall((asked.detach() if with_gradient else asked).contiguous(), exclude)
+        history = self.begin_history(found) if with_gradient and torch.is_grad_enabled() else None
+        exclude = None if exclude is None else exclude.view(shape[:-1])
+        return Recall(self, self._state.version, backend, found, asked, shape, exclude, history)
 
     def loss(self, recall: Recall, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the margin loss, a scalar: the mean of `relu(q . K[n_b] - q . K[n_p] + margin)`.
@@ -188,16 +145,14 @@ class Memory(SlotBuffers):
         outer = recall.shape[:-1]
         target = self._ids("target", target, outer, at_least=0)
         mask = None if mask is None else self._mask(mask, outer)
-        while True:
-            try:
-                with self.lock.shared():
-                    self._check_recall(recall)
-                    if recall.history is None or not torch.is_grad_enabled():
-                        return recall.backend.loss(recall.found, target, mask, False)[0]
-                    loss: Tensor = MarginLoss.apply(recall.asked, recall.backend, recall.found, target, mask)
-                    return loss
-            except OutOfStep:
-                self.lock.exclusive(self._get_in_step)  # the recall is out of date then
+        return self._reading(self._loss, recall, target, mask)
+
+    def _loss(self, recall: Recall, target: Tensor, mask: Tensor | None) -> Tensor:
+        self._check_recall(recall)
+        if recall.history is None or not torch.is_grad_enabled():
+            return recall.backend.loss(recall.found, target, mask, False)[0]
+        loss: Tensor = MarginLoss.apply(recall.asked, recall.backend, recall.found, target, mask)
+        return loss
 
     def update(
         self,
@@ -214,7 +169,7 @@ class Memory(SlotBuffers):
         an empty one, else the one with the largest age + r. Both have age 0 now, and all others are older by 1.
 
         Args:
-            recall: of this memory as it stands now. The batch is one update: no query of it sees another.
+            recall: of this memory as it stands now. Its batch is one update: no query sees another.
             target: (...,) int64, the right values, 0 or greater.
             source: (...,) int64, the ids of the examples; slots founded now can be traced to them. -1: no id.
             mask: (...,) bool, False where a query is not to be remembered, such as padding.
@@ -224,8 +179,7 @@ class Memory(SlotBuffers):
             return run_eagerly(Memory.update, self, recall, target, source, mask, generator)
         outer = recall.shape[:-1]
         target = self._ids("target", target, outer, at_least=0)
-        if source is not None:
-            source = self._ids("source", source, outer, at_least=-1)
+        source = None if source is None else self._ids("source", source, outer, at_least=-1)
         mask = None if mask is None else self._mask(mask, outer)
         self._changing(self._update, recall, target, source, mask, generator)
 
@@ -242,62 +196,44 @@ class Memory(SlotBuffers):
         shape = keys.shape[:-1]
         if len(shape) != 1:
             raise ValueError(f"write got keys of shape {tuple(keys.shape)}; expected (n, {self.key_size}).")
-        ids: list[Tensor | None] = [self._ids("values", values, shape, at_least=0)]
-        for name, given, at_least in (("sources", sources, -1), ("counts", counts, 1)):
-            ids.append(None if given is None else self._ids(name, given, shape, at_least))
+        given = ("values", values, 0), ("sources", sources, -1), ("counts", counts, 1)
+        ids = (each if each is None else self._ids(name, each, shape, least) for name, each, least in given)
         self._changing(self._write, keys.detach().to(self.keys).contiguous(), *ids)
 
-    def put(
-        self,
-        slots: Tensor,
-        *,
-        keys: Tensor,
-        values: Tensor,
-        sources: Tensor,
-        counts: Tensor,
-        times: Tensor,
-        now: int,
-    ) -> None:
+    def put(self, slots: Tensor, *, now: int, **rows: Tensor) -> None:
         """Set what slots hold, as a journal says that it was: no search, no rule, the keys not normalised again.
 
         Args:
             slots: (n,) int64, ascending.
-            keys: (n, key_size), of length 1; 0 where a slot is to be emptied.
-            values: (n,) int64; -1 where a slot is to be emptied. Its source and time are -1 then, its count 0.
-            sources: (n,) int64.
-            counts: (n,) int64.
-            times: (n,) int64, 0 to now.
             now: what the memory's clock says from then on.
+            rows: keys, values, sources, counts and times, (n, ...) each, as the buffers have them: keys of length 1,
+                times up to now. In a slot that is to be emptied: 0, -1, -1, 0 and -1.
         """
-        here = self.values.device
-        rows = {"keys": keys.detach().to(self.keys).contiguous()}
-        for name, given in (("values", values), ("sources", sources), ("counts", counts), ("times", times)):
-            rows[name] = given.to(here, torch.int64).contiguous()
-        slots = slots.to(here, torch.int64).contiguous()
-        if any(len(row) != len(slots) for row in rows.values()) or rows["keys"].shape[1:] != (self.key_size,):
+        if rows.keys() != FIELDS.keys():
+            raise TypeError(f"put got {', '.join(rows)}; expected {', '.join(FIELDS)}.")
+        slots = slots.to(self.values).contiguous()
+        rows = {name: rows[name].detach().to(self._buffers[name]).contiguous() for name in FIELDS}
+        if any(row.shape != (len(slots), *self._buffers[name].shape[1:]) for name, row in rows.items()):
             shapes = {name: tuple(row.shape) for name, row in rows.items()}
             raise ValueError(f"put got {shapes} for {len(slots)} slots; expected one row for each of them.")
         ascending = bool(slots.diff().gt(0).all())
         if len(slots) and not (ascending and int(slots[0]) >= 0 and int(slots[-1]) < self.capacity):
             raise ValueError(f"put got slots {slots.tolist()}; expected ascending ones, 0 to {self.capacity - 1}.")
         check_slots(rows | {"now": torch.tensor(now)}, "put")
-        self._changing(self._put, slots, now, rows)
+        self._changing(self._change, "put", slots, now, rows)
 
     def slots(self) -> Slots:
         """Return copies of what the filled slots hold."""
         with self.lock.shared():
             slots = (self.values >= 0).nonzero().squeeze(1)
-            fields = (tensor[slots] for tensor in (self.keys, self.values, self.sources, self.counts, self.ages))
-            return Slots(slots, *fields)
+            fields = (self._buffers[name][slots] for name in FIELDS if name != "times")
+            return Slots._make([slots, *fields, self.ages[slots]])
 
     def trace(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the source and the age of each of these slots: which example an answer came from, and how old it is.
+        """Return the source and the age of slots, such as `recall.slots`: which examples an answer came from.
 
         Args:
-            slots: (...,) int64, such as `recall.slots`; -1 where there is none.
-
-        Returns:
-            (...,) int64 each; -1 where there is no slot, and for an empty one.
+            slots: (...,) int64; where it is -1 or empty, so are its source and its age.
         """
         with self.lock.shared():
             there = slots.clamp(min=0)
@@ -308,10 +244,7 @@ class Memory(SlotBuffers):
         return sources.masked_fill(gone, -1), (self.now - times).masked_fill(gone, -1)
 
     def merge(self, other: Memory) -> None:
-        """Write all that another memory holds into this one, the oldest of it first.
-
-        Equal keys stay beside each other, and the newest of them answers.
-        """
+        """Write all that another memory holds into this one, the oldest of it first; equal keys are kept apart."""
         if not isinstance(other, Memory):
             raise TypeError(f"merge got {type(other).__name__}; expected a Memory.")
         held = other.slots()
@@ -325,16 +258,12 @@ class Memory(SlotBuffers):
         source: int | Sequence[int] | Tensor | None = None,
         slots: int | Sequence[int] | Tensor | None = None,
     ) -> int:
-        """Empty the slots with this value, founded by this source, or of these numbers; several at once is fine.
-
-        Returns:
-            How many slots were emptied. They are the first to be written again.
-        """
-        given = {"value": value, "source": source, "slots": slots}
-        asked = {name: ids for name, ids in given.items() if ids is not None}
-        if len(asked) != 1:
-            raise ValueError(f"forget got {sorted(asked) or 'nothing'}; expected exactly one of value, source, slots.")
-        [(name, ids)] = asked.items()
+        """Empty the slots with this value or these values, of these sources, or of these numbers; return how many."""
+        named = ("value", value), ("source", source), ("slots", slots)
+        given = {name: ids for name, ids in named if ids is not None}
+        if len(given) != 1:
+            raise ValueError(f"forget got {sorted(given) or 'nothing'}; expected exactly one of value, source, slots.")
+        [(name, ids)] = given.items()
         ids = torch.as_tensor(ids, device=self.values.device).reshape(-1)
         if len(ids) == 0:
             return 0
@@ -346,12 +275,17 @@ class Memory(SlotBuffers):
         self._changing(self._reset)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the memory to a safetensors file with a checksum: beside `path` first, then renamed.
-
-        A kill at any moment leaves the old file or the new one. A search of one's own is saved with its state.
-        """
+        """Write the memory to a safetensors file with a checksum; a kill at any time leaves the old or the new one."""
+        built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
+        settings = self._settings() | {
+            "search": built_in[0] if built_in else type(self.search).__name__,
+            "search_settings": self.search.settings(),
+        }
         with self.lock.shared():
-            self._save(path)
+            # Slots that were never written are not worth their room on the disk.
+            tensors = self.state_dict()
+            tensors |= {name: tensors[name][: self.used] for name in FIELDS}
+            storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], search: Search | None = None, capacity: int | None = None) -> Memory:
@@ -362,15 +296,14 @@ class Memory(SlotBuffers):
             capacity: number of slots, where it is to be another than the file's.
         """
         tensors, header = storage.read(path, kind="memory")
-        size = os.path.getsize(path)
         try:
             settings = json.loads(header["settings"])
             name, search_settings = settings.pop("search"), settings.pop("search_settings")
-            bytes_needed = settings["capacity"] * (4 * settings["key_size"] + 8 * len(FIELDS))
-            if capacity is None and bytes_needed > max(MODEST, MODEST_TIMES * size):
+            size, needed = os.path.getsize(path), settings["capacity"] * (4 * settings["key_size"] + 8 * len(FIELDS))
+            if capacity is None and needed > max(MODEST, MODEST_TIMES * size):
                 raise ValueError(
                     f"{path} has {size} bytes and announces {settings['capacity']} slots, which take "
-                    f"{bytes_needed / 2**30:.1f} GiB. If that is right, say so: Memory.load(path, capacity=...)."
+                    f"{needed / 2**30:.1f} GiB. If that is right, say so: Memory.load(path, capacity=...)."
                 )
             same = capacity in (None, settings["capacity"])
             settings["capacity"] = settings["capacity"] if capacity is None else capacity
@@ -384,12 +317,9 @@ class Memory(SlotBuffers):
             memory = cls(**settings, search=search)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} has settings that this version of rarecall cannot read: {error!r}.") from error
-        lengths = {name: len(tensors[name]) for name in FIELDS if name in tensors}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"{path} does not hold the tensors that its settings announce: its slots are {lengths}.")
-        for name in lengths:
+        for name in FIELDS.keys() & tensors.keys():  # slots that were never written are not in the file
             rows, own = tensors[name], memory._buffers[name]
-            if len(rows) <= len(own) and rows.shape[1:] == own.shape[1:]:
+            if rows.shape[1:] == own.shape[1:] and len(rows) <= len(own):
                 tensors[name] = torch.cat([rows, own[len(rows) :].to(rows.dtype)])
         if not same:  # the search's state is of another capacity: it is made anew
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("search.")}
@@ -403,12 +333,7 @@ class Memory(SlotBuffers):
     # ---- under the lock ----
 
     def _update(
-        self,
-        recall: Recall,
-        target: Tensor,
-        source: Tensor | None,
-        mask: Tensor | None,
-        generator: torch.Generator | None,
+        self, recall: Recall, target: Tensor, source: Tensor | None, mask: Tensor | None, generator: Seed
     ) -> None:
         self._check_recall(recall)
         if self.eviction == "balanced":
@@ -418,9 +343,6 @@ class Memory(SlotBuffers):
             zeros = ~found.query.any(1) if mask is None else ~found.query.any(1) & mask
             self._make_room(int(missed.sum()), int(zeros.sum()), found.slots[right, 0])
         self._change("update", recall.found, target, source, mask, generator)
-
-    def _put(self, *args: Any) -> None:
-        self._change("put", *args)
 
     def _write(self, keys: Tensor, *args: Any) -> None:
         if self.eviction == "balanced":
@@ -447,8 +369,8 @@ class Memory(SlotBuffers):
         both, m = pairs.T.flatten(), len(pairs)
         self.evicted.update(self.values[pairs[:, 0]].tolist())
         rows = {name: self._buffers[name][both] for name in FIELDS}
-        for name, (_, empty) in FIELDS.items():
-            rows[name][:m] = empty
+        for name, field in FIELDS.items():
+            rows[name][:m] = field.empty
         rows["keys"][m:] = eviction.joined(self.keys[pairs], self.counts[pairs])
         rows["counts"][m:] = self.counts[pairs].sum(1)
         order = both.argsort()
@@ -463,27 +385,21 @@ class Memory(SlotBuffers):
         else:
             held = self.values if name == "value" else self.sources
             chosen = torch.isin(held[: self.used], ids).nonzero().squeeze(1)
-        return self._erase(chosen[self.values[chosen] >= 0])
+        return self._empty(chosen[self.values[chosen] >= 0])
 
-    def _erase(self, slots: Tensor) -> int:
+    def _empty(self, slots: Tensor) -> int:
+        """Empty filled slots, (n,) int64, ascending; return how many."""
         if len(slots):
-            self._change("erase", slots)
+            self._put_empty(slots)
         return len(slots)
 
-    def _reset(self) -> None:
-        self._erase((self.values >= 0).nonzero().squeeze(1))
-        self.now.zero_()
+    def _put_empty(self, slots: Tensor) -> None:
+        rows = {name: row.to(self._buffers[name]) for name, row in empty_slots(len(slots), self.key_size).items()}
+        self._change("put", slots, int(self.now), rows)
 
-    def _save(self, path: str | os.PathLike[str]) -> None:
-        built_in = [name for name, kind in SEARCHES.items() if kind is type(self.search)]
-        settings = self._settings() | {
-            "search": built_in[0] if built_in else type(self.search).__name__,
-            "search_settings": self.search.settings(),
-        }
-        # Slots that were never written are not worth their room on the disk.
-        tensors = self.state_dict()
-        tensors |= {name: tensors[name][: self.used] for name in FIELDS}
-        storage.write(path, tensors, kind="memory", header={"settings": json.dumps(settings)})
+    def _reset(self) -> None:
+        self._empty((self.values >= 0).nonzero().squeeze(1))
+        self.now.zero_()
 
     def _ids(self, name: str, ids: Tensor, shape: torch.Size, at_least: int) -> Tensor:
         """As contiguous int64 where the memory is, (n,): of this shape, none less than `at_least`."""
@@ -494,7 +410,7 @@ class Memory(SlotBuffers):
         return ids if len(shape) == 1 else ids.view(-1)
 
     def _mask(self, mask: Tensor, shape: torch.Size) -> Tensor:
-        """Where the memory is: one bool for each query, (n,)."""
+        """One bool for each query, (n,), where the memory is."""
         check_mask(mask, shape)
         return mask.to(self.values.device).reshape(-1).contiguous()
 

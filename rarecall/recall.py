@@ -17,21 +17,24 @@ if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 
+_FIELDS = ("query", "slots", "similarities", "values", "weights")
+_DIFFERENTIABLE = ("query", "similarities", "weights")
+
+
 @dataclass(init=False, eq=False, repr=False)
 class Recall:
     """The k neighbours of each query, nearest first, as the memory stood when it was asked.
 
     Where fewer than k slots were found, the rest has slot -1, value -1, similarity -inf and weight 0. Its tensors are
-    made when they are first asked for, as copies: `Memory.loss` and `Memory.update` work on what was found, and refuse
-    a recall whose tensors were edited.
+    copies of what was found; `Memory.loss` and `Memory.update` refuse a recall whose tensors were edited.
 
     Attributes:
         shape: of the queries, (..., key_size).
         exclude: (...,) int64, the source each query was not to be answered from (-1: none), or None.
     """
 
-    # A network may return a recall: what looks for tensors in the fields of an output, as FSDP does to know when
-    # backward begins, finds the queries, through which all gradients of a recall flow.
+    # The one field of the dataclass: FSDP looks for tensors in a network's output to know when backward begins, and all
+    # gradients of a recall flow through the queries.
     asked: Tensor
 
     __slots__ = ("_made", "asked", "backend", "exclude", "found", "history", "memory", "shape", "version")
@@ -47,16 +50,11 @@ class Recall:
         exclude: Tensor | None,
         history: History | None,
     ) -> None:
-        """Take what the backend found.
+        """Take what the backend found for n queries.
 
         Args:
-            memory: which was asked, and
-            version: at which of its versions: `loss` and `update` refuse any other recall.
-            backend: which found it.
-            found: what it found, n rows.
+            version: of the memory when it was asked; `loss` and `update` refuse any other recall.
             asked: (n, key_size), the queries as they came; gradients flow to them.
-            shape: the queries' own.
-            exclude: (...,) int64, or None.
             history: of the keys found, where a gradient may be asked for.
         """
         self.memory, self.version, self.backend, self.found = memory, version, backend, found
@@ -113,9 +111,7 @@ class Recall:
         if self.history is not None and name in _DIFFERENTIABLE:
             with torch.enable_grad():  # as it was when the memory was asked
                 tensors = Neighbours.apply(self.asked, self.backend, self.history)
-                self._made |= {
-                    each: self._shaped(tensor) for each, tensor in zip(_DIFFERENTIABLE, tensors, strict=True)
-                }
+                self._made |= zip(_DIFFERENTIABLE, map(self._shaped, tensors), strict=True)
         else:
             self._made[name] = self._shaped(getattr(self.found, name).clone())
         return self._made[name]
@@ -151,18 +147,14 @@ class Recall:
                 f"{-leading - 1}..{leading}."
             )
         for step, recall in enumerate(recalls):
-            if recall.memory is not first.memory or recall.version != first.version:
-                raise ValueError(
-                    f"Recall.stack got recalls of different memories or times: recall {step} does not belong with "
-                    "recall 0. Ask one memory for all of them, and update it only after they are stacked."
-                )
-            if recall.shape != first.shape or (recall.exclude is None) != (first.exclude is None):
+            together = recall.memory is first.memory and recall.version == first.version
+            if not together or recall.shape != first.shape or (recall.exclude is None) != (first.exclude is None):
                 raise ValueError(
                     f"Recall.stack got recalls that differ: recall 0 has shape {tuple(first.shape[:-1])}, recall "
-                    f"{step} has {tuple(recall.shape[:-1])}; expected one shape, and `exclude` in all or in none."
+                    f"{step} has {tuple(recall.shape[:-1])}; expected one shape, one memory that was not updated in "
+                    "between, and `exclude` in all or in none."
                 )
-        dim = dim if dim >= 0 else dim + leading + 1
-        outer = first.shape[:-1]
+        dim, outer = dim % (leading + 1), first.shape[:-1]
 
         def stacked(rows: list[Tensor]) -> Tensor:
             """n rows of each recall -> the rows of all."""
@@ -175,12 +167,10 @@ class Recall:
         shape = torch.Size([*outer[:dim], len(recalls), *outer[dim:], first.shape[-1]])
         excluded = [recall.exclude for recall in recalls if recall.exclude is not None]
         exclude = torch.stack(excluded, dim) if excluded else None
-        backend = first.backend
-        found = backend.found(tensors, None if exclude is None else exclude.reshape(-1))
-        history = None
-        if any(recall.history is not None for recall in recalls):
-            history = first.memory.begin_history(found)
-        return Recall(first.memory, first.version, backend, found, asked, shape, exclude, history)
+        found = first.backend.found(tensors, None if exclude is None else exclude.reshape(-1))
+        with_gradient = any(recall.history is not None for recall in recalls)
+        history = first.memory.begin_history(found) if with_gradient else None
+        return Recall(first.memory, first.version, first.backend, found, asked, shape, exclude, history)
 
 
 def _restored(
@@ -190,7 +180,3 @@ def _restored(
     found = backend.found(tensors, None if exclude is None else exclude.reshape(-1))
     version = memory.version if up_to_date else -1
     return Recall(memory, version, backend, found, tensors["query"], shape, exclude, None)
-
-
-_FIELDS = ("query", "slots", "similarities", "values", "weights")
-_DIFFERENTIABLE = ("query", "similarities", "weights")

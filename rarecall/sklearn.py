@@ -113,16 +113,9 @@ class RareClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             capacity *= 2
         if capacity > old.capacity:
             self.memory_ = Memory(old.key_size, capacity, k=old.k, search=self.search)
-            held = old.slots()
-            self.memory_.put(
-                held.slots,
-                keys=held.keys,
-                values=held.values,
-                sources=held.sources,
-                counts=held.counts,
-                times=old.now - held.ages,
-                now=int(old.now),
-            )
+            rows = old.slots()._asdict()
+            slots, ages = rows.pop("slots"), rows.pop("ages")
+            self.memory_.put(slots, now=int(old.now), times=old.now - ages, **rows)
 
     def _fit_reader(self) -> None:
         self._reader = reading.make(self.reader)

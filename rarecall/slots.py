@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,38 +14,103 @@ from torch import Tensor, nn
 
 from rarecall import backend
 from rarecall.backend.native_backend import NativeBackend
-from rarecall.backend.torch_backend import stamp
-from rarecall.checks import OutOfStep, check_slots, refuse_edited_recall, warn_of_drift
-from rarecall.class_means import ClassMeans, Project
+from rarecall.checks import OutOfStep, refuse_edited_recall, warn_of_drift
 from rarecall.gradient import History
 from rarecall.locking import ReadWriteLock
 from rarecall.recall import Recall
 from rarecall.search import Search
 
-# What each slot holds: the type, and what an empty slot has.
+
+class Field(NamedTuple):
+    """One of the things that every slot holds."""
+
+    dtype: torch.dtype
+    empty: int  # what an empty slot has
+    least: int  # the least that a filled slot may have; keys have length 1 instead
+
+
 FIELDS = {
-    "keys": (torch.float32, 0),
-    "values": (torch.int64, -1),
-    "sources": (torch.int64, -1),
-    "counts": (torch.int64, 0),
-    "times": (torch.int64, -1),
+    "keys": Field(torch.float32, 0, -1),
+    "values": Field(torch.int64, -1, 0),
+    "sources": Field(torch.int64, -1, -1),
+    "counts": Field(torch.int64, 0, 1),
+    "times": Field(torch.int64, -1, 0),
 }
 NAMES = (*FIELDS, "now")  # of all buffers
+# How far the length of a key may be from 1: float32 rounds by less than 1e-6, half precision by less than 1e-3.
+LENGTH_TOLERANCE = 2e-3
+LATEST = 2**52  # updates: ages are compared as float64, which holds these exactly
 T = TypeVar("T")
+
+
+class Slots(NamedTuple):
+    """The filled slots of a memory, as copies: their fields in the order of `FIELDS`, with ages for times.
+
+    Attributes:
+        slots: (n,) int64, their numbers, ascending.
+        keys: (n, key_size), of length 1.
+        values: (n,) int64.
+        sources: (n,) int64, the example that founded each; -1 where none was given.
+        counts: (n,) int64, how many examples each stands for.
+        ages: (n,) int64, how many updates ago each was last written or confirmed.
+    """
+
+    slots: Tensor
+    keys: Tensor
+    values: Tensor
+    sources: Tensor
+    counts: Tensor
+    ages: Tensor
+
+
+def check_slots(slots: Mapping[str, Tensor], what: str) -> None:
+    """Expect what a memory may hold: fields of slots, (n, ...) each, and now, (); what: what errors call them."""
+    now, filled = int(slots["now"]), slots["values"] >= 0
+    if not 0 <= now <= LATEST:
+        raise ValueError(f"{what} has now={now}; expected 0 to {LATEST} updates.")
+    lengths = torch.linalg.vector_norm(slots["keys"], dim=1)
+    for name, (_, empty, least) in FIELDS.items():
+        if name == "keys":
+            wrong = filled & ~((lengths - 1).abs() <= LENGTH_TOLERANCE)
+        else:
+            wrong = torch.where(filled, slots[name] < least, slots[name] != empty)
+        if name == "times":
+            wrong |= slots[name] > now
+        if wrong.any():
+            slot = int(wrong.nonzero()[0])
+            held = ", ".join(f"{each} {int(slots[each][slot])}" for each in FIELDS if each != "keys")
+            raise ValueError(
+                f"{what} has {name} that cannot be: slot {slot} has {held} and a key of length "
+                f"{float(lengths[slot]):.4g}, at update {now}. Expected {name} of {least} or more in a filled "
+                f"slot, {empty} in an empty one, whose value is -1; keys of length 1, and no times after now."
+            )
+
+
+def empty_slots(count: int, key_size: int) -> dict[str, Tensor]:
+    """Return what empty slots hold: the fields, (count, ...) each."""
+    rows = {}
+    for name, (dtype, empty, _) in FIELDS.items():
+        shape = (count, key_size) if name == "keys" else (count,)
+        if empty or torch.get_default_device().type != "cpu":
+            rows[name] = torch.full(shape, empty, dtype=dtype)
+        else:  # numpy's zeros take no memory until they are written; torch's do
+            rows[name] = torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
+    return rows
+
+
+def stamp(buffers: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What is different when a buffer was replaced, moved or written to."""
+    mark = buffers["mark"]
+    versions = ((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in buffers.values())
+    return (*versions, int(mark) if mark.is_cpu else 0)
 
 
 class SlotBuffers(nn.Module):
     """Slots in buffers, a search that follows them, and a backend that works on them.
 
-    Whatever follows from the buffers remembers the version that it is of, and is made anew where that is not the
-    memory's. A change through the memory is followed step by step. Buffers that were edited by hand, loaded, copied or
-    moved have another stamp than those that the backend is of; it refuses to work on them (`OutOfStep`), and they are
-    taken up before it is asked again.
-
-    Args:
-        key_size: the key dimension.
-        capacity: number of slots.
-        search: follows the slots.
+    What follows from the buffers remembers the version that it is of, follows changes through the memory step by step,
+    and is made anew where its version is not the memory's. Buffers that were edited by hand, loaded, copied or moved
+    have another stamp: the backend refuses them (`OutOfStep`), and they are taken up before it is asked again.
     """
 
     keys: Tensor
@@ -64,13 +130,8 @@ class SlotBuffers(nn.Module):
     def __init__(self, key_size: int, capacity: int, search: Search) -> None:
         super().__init__()
         self.key_size, self.capacity, self.search = key_size, capacity, search
-        for name, (dtype, empty) in FIELDS.items():
-            shape = (capacity, key_size) if name == "keys" else (capacity,)
-            if empty or torch.get_default_device().type != "cpu":
-                slots = torch.full(shape, empty, dtype=dtype)
-            else:  # numpy's zeros take no memory until they are written; torch's do
-                slots = torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
-            self.register_buffer(name, slots)
+        for name, rows in empty_slots(capacity, key_size).items():
+            self.register_buffer(name, rows)
         self.register_buffer("now", torch.zeros((), dtype=torch.int64))
         # Another number after every change of any process: what torch does not count (a broadcast of buffers under
         # DistributedDataParallel, a process that shares them) is noticed by it.
@@ -108,8 +169,17 @@ class SlotBuffers(nn.Module):
 
     # ---- in step ----
 
-    def _changing(self, change: Callable[..., Any], *args: Any) -> Any:
-        """Change alone, with everything in step before."""
+    def _reading(self, read: Callable[..., T], *args: Any) -> T:
+        """Return what `read` returns, called beside others that read, with everything in step."""
+        while True:
+            try:
+                with self.lock.shared():
+                    return read(*args)
+            except OutOfStep:
+                self.lock.exclusive(self._get_in_step)
+
+    def _changing(self, change: Callable[..., T], *args: Any) -> T:
+        """Return what `change` returns, called alone, with everything in step before."""
         while True:
             try:
                 return self.lock.exclusive(change, *args)
@@ -150,74 +220,37 @@ class SlotBuffers(nn.Module):
         # The search is out of step until it has followed: if Ctrl-C comes between, the numbers say so.
         state.version += 1
         try:
-            touched, before, evicted = change(*args, bool(state.histories) or state.means is not None)
+            touched, before, evicted = change(*args, bool(state.followers))
         except Exception:
             state.version -= 1  # it was refused, and nothing has changed
             raise
         if evicted:
             self.evicted.update(evicted)
         if before is not None:
-            self._keep(touched, before)
+            self._tell(touched, before)
         if search.native_index is None:
             with torch.no_grad(), torch.autocast(self.keys.device.type, enabled=False):
                 search.changed(self, touched)
         search.__dict__["followed"] = state.version
-        if state.means is not None and state.means.version == state.version - 1:
-            with torch.no_grad():
-                state.means.follow(self, touched, before, state.version)
-
-    def class_means(self, values: Tensor) -> Tensor:
-        """Return the mean of the keys of each value, (n, key_size), each key as often as its slot has examples.
-
-        They are kept up from the first time that they are asked for: a change costs what it touches, and they are
-        exactly those of the slots at any time.
-
-        Args:
-            values: (n,) int64; a value that no slot has gets zeros.
-        """
-        return self.with_class_means(None, lambda means: means.of(values))
-
-    def class_vectors(self, project: Project, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what is made of class means: vectors, (n, key_size), and offsets, (n,); and the examples, (n,) int64.
-
-        Args:
-            project: makes the vectors, (c, key_size), and the offsets, (c,), of means, (c, key_size). They are kept
-                ready, and follow the means, as long as it is the same object.
-            values: (n,) int64; a value that no slot has gets 0 examples.
-        """
-        return self.with_class_means(project, lambda means: means.vectors_of(values))
-
-    def with_class_means(self, project: Project | None, ask: Callable[[ClassMeans], T]) -> T:
-        """Return what `ask` returns of the class means, with vectors by `project`, called while nobody changes them."""
-        while True:
-            version = self.version
-            with self.lock.shared():
-                means = self._state.means
-                in_step = means is not None and means.version == version == self._state.version
-                if means is not None and in_step and (project is None or means.project is project):
-                    return ask(means)
-            self.lock.exclusive(self._make_means, project)
-
-    def _make_means(self, project: Project | None) -> None:
-        state, version = self._state, self.version
-        with torch.no_grad():
-            if state.means is None or state.means.version != version:
-                state.means = ClassMeans(self, version)
-            if project is not None:
-                state.means.prepare(project)
 
     def begin_history(self, found: Any) -> History:
         """Follow the keys of what was found from now on, for a gradient that is to come."""
         history = History(self, found)
-        self._state.histories.add(weakref.ref(history, self._state.histories.discard))
+        self._state.add(history)
         return history
 
-    def _keep(self, slots: Tensor, before: Tensor) -> None:
-        """Hand over the keys that slots ((m,) int64, ascending) had, to the recalls whose gradient is to come."""
-        for known in list(self._state.histories):
-            history = known()
-            if history is not None:
-                history.add(slots, before)
+    def _tell(self, slots: Tensor, before: Tensor) -> None:
+        """Tell whoever follows which slots, (m,) int64, ascending, had which keys before, (m, key_size)."""
+        for known in list(self._state.followers):
+            follower = known()
+            if follower is not None:
+                follower.follow(self, slots, before)
+
+    def _tell_of_all(self) -> None:
+        """All keys may change from here on."""
+        if self._state.followers:
+            slots = (self.values >= 0).nonzero().squeeze(1)
+            self._tell(slots, self.keys[slots])
 
     def _check_recall(self, recall: Recall, asked: nn.Module | None = None) -> None:
         if recall.memory is not (self if asked is None else asked):
@@ -251,7 +284,7 @@ class SlotBuffers(nn.Module):
         return followed or state.fits == stamp(self._buffers)
 
     def _apply(self, fn: Any, recurse: bool = True) -> SlotBuffers:
-        # network.half() must not round the keys, nor the hash vectors that they were hashed with.
+        # network.half() must not round the keys, nor what a search keeps.
         def at_least_float32(tensor: Tensor) -> Tensor:
             applied: Tensor = fn(tensor)
             rounded = applied.is_floating_point() and applied.dtype.itemsize < 4
@@ -261,34 +294,24 @@ class SlotBuffers(nn.Module):
         return self
 
     def _move(self, fn: Any, recurse: bool) -> None:
-        state = self._state
-        fits = self._search_fits()
-        self._keep_all()
+        state, fits = self._state, self._search_fits()
+        self._tell_of_all()
         super()._apply(fn, recurse)
         state.version, state.fits = state.version + 1, stamp(self._buffers) if fits else None
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         given = {name: state_dict[prefix + name] for name in NAMES if prefix + name in state_dict}
         mine = [name for name in state_dict if name.startswith(prefix)]
         try:
             self._check_given(given)
         except (ValueError, TypeError) as error:
-            error_msgs.append(f"{error} Nothing of the memory {prefix.rstrip('.')!r} was loaded.")
+            error_messages = args[-1]
+            error_messages.append(f"{error} Nothing of the memory {prefix.rstrip('.')!r} was loaded.")
             for name in mine:
                 del state_dict[name]  # the search's part neither
             return
-        self._keep_all()
-        arguments = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
+        self._tell_of_all()
+        super()._load_from_state_dict(state_dict, prefix, *args)
         if given:
             # Slots and search that come together fit together.
             together = len(given) == len(NAMES) and any(name.startswith(f"{prefix}search.") for name in mine)
@@ -306,22 +329,16 @@ class SlotBuffers(nn.Module):
             device = self.values.device
             check_slots({name: given.get(name, own).to(device) for name, own in self._buffers.items()}, "The state")
 
-    def _keep_all(self) -> None:
-        """All keys may change: keep them for gradients that are to come."""
-        if self._state.histories:
-            slots = (self.values >= 0).nonzero().squeeze(1)
-            self._keep(slots, self.keys[slots])
 
-
+@dataclass(slots=True, eq=False)
 class _State:
     """What follows from the buffers, and what tells whether it still does."""
 
-    __slots__ = ("backend", "fits", "histories", "means", "version")
+    version: int = 0
+    fits: tuple[Any, ...] | None = None  # the stamp of the buffers that the search's own state is of, without an index
+    backend: Any = None
+    followers: set[weakref.ref[Any]] = field(default_factory=set)  # are told the keys that changed, as they were
+    means: Any = None  # those of the classes, once they were asked for
 
-    def __init__(self) -> None:
-        self.version = 0
-        # The stamp of the buffers that the search's own state is of, where it has no index.
-        self.fits: tuple[Any, ...] | None = None
-        self.backend: Any = None
-        self.histories: set[weakref.ref[History]] = set()  # recalls whose gradient is to come
-        self.means: ClassMeans | None = None  # once they were asked for
+    def add(self, follower: Any) -> None:
+        self.followers.add(weakref.ref(follower, self.followers.discard))

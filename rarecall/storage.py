@@ -21,13 +21,7 @@ VERSION = 2
 def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: str, header: dict[str, str]) -> None:
     """Write tensors so that a kill at any moment leaves the old file or the whole new one.
 
-    A file that is replaced keeps its mode, and a link stays a link to it.
-
-    Args:
-        path: where; its folder must exist.
-        tensors: what, by name.
-        kind: what the file is, checked by `read`.
-        header: more to keep beside the tensors.
+    A file that is replaced keeps its mode, and a link stays a link to it. `read` checks the kind, and returns the rest.
     """
     path = Path(path).resolve()
     if not path.parent.is_dir():
@@ -42,7 +36,8 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], *, kind: 
     metadata["checksum"] = _checksum(contiguous, metadata)
     try:
         safetensors.torch.save_file(contiguous, whole, metadata=metadata)
-        os.chmod(whole, path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask())
+        # safetensors makes files that only their owner reads; a new folder has the mode that the process gives.
+        os.chmod(whole, path.stat().st_mode & 0o7777 if path.exists() else beside.stat().st_mode & 0o666)
         sync(whole)
         os.replace(whole, path)
         sync(path.parent)
@@ -118,12 +113,6 @@ def _is_running(process: int) -> bool:
     except PermissionError:
         return True
     return process != os.getpid()  # a file of this process's number is of an earlier one
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def sync(path: Path) -> None:

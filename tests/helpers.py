@@ -10,13 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+import rarecall.search
+from examples.own_search import HashSearch
 from rarecall import Memory, Search
 from rarecall import backend as backends
 from rarecall.backend.torch_backend import TorchBackend
 
 # What every rule of the memory holds for.
 BACKENDS = ["native", "torch", "float64"]
-SEARCHES = ["exact", "lsh", "auto"]
+SEARCHES = ["exact", "hash", "auto"]
+rarecall.search.SEARCHES["hash"] = HashSearch  # stands for any search of a user's own
 
 
 @contextmanager

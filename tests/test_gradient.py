@@ -80,16 +80,16 @@ def test_no_more_is_kept_than_was_found(memory) -> None:
     train(memory, 1000, seed=1)
     assert len(history._slots) <= recall.slots.numel()
     assert sum(len(slots) for slots, _ in history._changes) <= 1024
-    assert len(memory._state.histories) == 1
+    assert len(memory._state.followers) == 1
     del recall, history
-    assert not memory._state.histories
+    assert not memory._state.followers
 
 
 def test_nothing_is_kept_without_a_gradient(memory) -> None:
     recall = memory(unit(2, 12))
     with torch.no_grad():
         other = memory(unit(2, 12).requires_grad_())
-    assert not memory._state.histories
+    assert not memory._state.followers
     for each in (recall, other):
         assert each.history is None
         assert not each.weights.requires_grad
@@ -98,8 +98,8 @@ def test_nothing_is_kept_without_a_gradient(memory) -> None:
 def test_a_copy_has_no_gradients_to_come(memory) -> None:
     query = unit(2, 12).requires_grad_()
     recall = memory(query)
-    assert not copy.deepcopy(memory)._state.histories
-    assert len(memory._state.histories) == 1
+    assert not copy.deepcopy(memory)._state.followers
+    assert len(memory._state.followers) == 1
     assert recall.weights.requires_grad
 
 

@@ -78,7 +78,7 @@ def interrupt_often(backend: str, search: str, small: int | None, times: int) ->
                 check_found(memory, share=0.97 if search == "auto" and small == 0 else 1.0)
 
 
-CASES = [("exact", 0), ("lsh", 0), ("auto", 0), ("auto", None)]
+CASES = [("exact", 0), ("hash", 0), ("auto", 0), ("auto", None)]
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])

@@ -10,7 +10,7 @@ from rarecall import ExactSearch, Memory
 from tests.helpers import assert_same, ids, snapshot, teach, train, unit
 
 
-@pytest.fixture(params=["exact", "lsh"])
+@pytest.fixture(params=["exact", "hash"])
 def memory(request) -> Memory:
     return Memory(key_size=4, capacity=8, k=3, search=request.param)
 
@@ -278,7 +278,7 @@ class TestUpdate:
         assert_same(run(True), run(True))
         assert_same(run(False), run(False))
 
-    @pytest.mark.parametrize("search", ["exact", "lsh"])
+    @pytest.mark.parametrize("search", ["exact", "hash"])
     def test_two_runs_from_one_seed_are_bit_equal(self, search) -> None:
         runs = []
         for _ in range(2):
@@ -460,7 +460,7 @@ def test_bad_settings() -> None:
     for settings in ({"key_size": 0}, {"capacity": 0}, {"k": 0}, {"margin": -1.0}, {"age_noise": math.inf}):
         with pytest.raises(ValueError, match=next(iter(settings))):
             Memory(**({"key_size": 4, "capacity": 8} | settings))
-    with pytest.raises(ValueError, match=r"'fast'; expected one of \['auto', 'exact', 'lsh'\]"):
+    with pytest.raises(ValueError, match=r"'fast'; expected one of \['auto', 'exact', 'hash'\]"):
         Memory(4, 8, search="fast")
     with pytest.raises(TypeError, match="of type type"):
         Memory(4, 8, search=ExactSearch)

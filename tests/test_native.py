@@ -150,7 +150,7 @@ def test_without_the_extension_one_line_says_so(monkeypatch, caplog) -> None:
     backend.extension.cache_clear()
     try:
         with caplog.at_level(logging.WARNING, logger="rarecall"):
-            for search in ("exact", "auto", "lsh"):
+            for search in ("exact", "auto", "hash"):
                 memory = Memory(4, 10, k=2, search=search)
                 for _ in range(3):
                     teach(memory, unit(2, 4), ids(1, 2))

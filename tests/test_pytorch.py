@@ -13,7 +13,7 @@ from tests.helpers import SEARCHES, assert_same, check_found, ids, snapshot, tea
 from tests.processes import in_a_process
 
 
-@pytest.fixture(params=["exact", "lsh"])
+@pytest.fixture(params=["exact", "hash"])
 def memory(request) -> Memory:
     memory = Memory(key_size=16, capacity=50, k=5, search=request.param)
     train(memory, 30, seed=0)
@@ -153,12 +153,12 @@ def test_compiled_code_reads_a_recall_that_has_no_gradient() -> None:
 
 
 def test_its_repr_shows_settings_and_how_full_it_is() -> None:
-    memory = Memory(key_size=4, capacity=10, k=3, search="lsh")
+    memory = Memory(key_size=4, capacity=10, k=3, search="hash")
     teach(memory, torch.eye(4), ids(1, 2, 3, 4))
     text = repr(memory)
     assert "key_size=4, capacity=10, k=3, margin=0.1" in text
     assert "filled=4 (40%)" in text
-    assert "LSHSearch(tables=" in text
+    assert "HashSearch(tables=" in text
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -93,5 +93,5 @@ def test_errors(memory) -> None:
     with pytest.raises(ValueError, match="`exclude` in all or in none"):
         Recall.stack([recall, memory(unit(2, 4), exclude=ids(1, 2))])
     teach(memory, unit(1, 4), ids(1))
-    with pytest.raises(ValueError, match="different memories or times: recall 1"):
+    with pytest.raises(ValueError, match=r"recall 1 .*one memory that was not updated"):
         Recall.stack([recall, memory(unit(2, 4))])

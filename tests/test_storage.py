@@ -9,11 +9,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from rarecall import ExactSearch, LSHSearch, Memory, storage
+from examples.own_search import HashSearch
+from rarecall import AutoSearch, ExactSearch, Memory, storage
 from tests.helpers import assert_same, ids, snapshot, teach, train, unit
 
 
-@pytest.fixture(params=["exact", "lsh"])
+@pytest.fixture(params=["exact", "hash"])
 def memory(request) -> Memory:
     memory = Memory(key_size=16, capacity=200, k=5, margin=0.2, age_noise=3.0, search=request.param)
     train(memory, 10, seed=0)
@@ -53,11 +54,12 @@ def test_the_file_is_safetensors_with_a_version_and_the_settings(memory, tmp_pat
     assert settings["margin"] == 0.2
 
 
-def test_lsh_keeps_its_settings(tmp_path) -> None:
-    memory = Memory(8, 100, search=LSHSearch(8, 100, tables=3, bits=5, probes=7, width=9))
-    memory.save(tmp_path / "memory.safetensors")
-    settings = Memory.load(tmp_path / "memory.safetensors").search.settings()
-    assert settings == {"tables": 3, "bits": 5, "probes": 7, "width": 9}
+def test_a_search_keeps_its_settings(tmp_path) -> None:
+    for search in (HashSearch(8, 100, tables=3, bits=5), AutoSearch(8, 100, target_recall=0.8)):
+        Memory(8, 100, search=search).save(tmp_path / "memory.safetensors")
+        loaded = Memory.load(tmp_path / "memory.safetensors").search
+        assert type(loaded) is type(search)
+        assert loaded.settings() == search.settings()
 
 
 def test_a_search_of_ones_own_is_passed_when_loading(tmp_path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rarecall import LSHSearch, Memory, MemoryClassifier
+from rarecall import Memory, MemoryClassifier
 from tests.helpers import SEARCHES, check_found, ids, teach, unit, using
 from tests.processes import in_a_process
 
@@ -60,15 +60,10 @@ class Taught:
         return len(which), int(own.sum())
 
 
-def search_of(name: str, capacity: int) -> object:
-    # Buckets so wide that no key has to give way.
-    return LSHSearch(SIZE, capacity, tables=4, bits=8, probes=4, width=256) if name == "lsh" else name
-
-
 def ask_while_one_teaches(backend: str, search: str, keys: int, steps: int) -> None:
     capacity = keys + 16 * steps + 100
     with using(backend, small=None) as new_memory:
-        memory = new_memory(SIZE, capacity, k=4, search=search_of(search, capacity))
+        memory = new_memory(SIZE, capacity, k=4, search=search)
         taught = Taught(unit(keys, SIZE))
         for which in torch.arange(keys).split(1000):
             taught.teach(memory, which)
@@ -99,13 +94,13 @@ def ask_while_one_teaches(backend: str, search: str, keys: int, steps: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("search", "keys"), [("exact", 1000), ("lsh", 1000), ("auto", 9000)]
+    ("search", "keys"), [("exact", 1000), ("hash", 1000), ("auto", 9000)]
 )  # of which auto has lists
 def test_answers_beside_a_teacher_are_those_of_before_or_after(search, keys) -> None:
     in_a_process(ask_while_one_teaches, "native", search, keys, 60)
 
 
-@pytest.mark.parametrize("search", ["exact", "lsh"])
+@pytest.mark.parametrize("search", ["exact", "hash"])
 def test_without_the_extension_too(search) -> None:
     in_a_process(ask_while_one_teaches, "torch", search, 500, 25)
 
@@ -118,7 +113,7 @@ def test_for_longer(backend, search) -> None:
 
 
 def teach_and_forget_at_once(search: str) -> None:
-    memory = Memory(SIZE, 4000, k=4, search=search_of(search, 4000))
+    memory = Memory(SIZE, 4000, k=4, search=search)
     taught = Taught(unit(2000, SIZE))
 
     def teach_part(part: int) -> None:

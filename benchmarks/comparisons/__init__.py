@@ -13,7 +13,6 @@ NAMES = (
     "latency",
     "versus",
     "scaling",
-    "lsh",
     "update",
     "memory",
     "translation",

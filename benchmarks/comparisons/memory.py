@@ -23,7 +23,7 @@ COLUMNS = {
     "saved": "in a file",
     "grown_mb": "most memory more in a step, MB",
 }
-SEARCHES = ("exact", "lsh", "auto")
+SEARCHES = ("exact", "auto")
 WARMUP = 5
 
 

@@ -1,8 +1,8 @@
 """Who does a memory's arithmetic: torch, on any device and type, or the C++ extension, of float32 on a CPU.
 
 A backend works on the buffers of one memory; `Memory` checks what comes, locks, and knows the order of events. Both
-have the same operations, which `TorchBackend` describes: recall, loss, update (and write) and erase; and two numbers:
-no slot from `used` on is filled, and `filled` slots are.
+have the same operations, which `TorchBackend` describes: recall, loss, update, write and put; and two numbers: no slot
+from `used` on is filled, and `filled` slots are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     Backend: TypeAlias = TorchBackend | NativeBackend
 
-
+# What an update's noise is drawn from: a generator, the global one (None), or the drawn number itself.
+Seed: TypeAlias = torch.Generator | int | None
 # What changed: the slots touched, ascending, and their keys before, both only where they are asked for; and the values
 # of filled slots that were written over.
 Change: TypeAlias = tuple[Any, Any, list[int]]
@@ -43,8 +44,8 @@ def extension() -> ModuleType | None:
     return native
 
 
-def draw(generator: torch.Generator | int | None) -> Tensor:
-    """Return the number that seeds an update's noise, () int64 on the CPU: drawn, or given as it is."""
+def draw(generator: Seed) -> Tensor:
+    """Return the number that an update's noise follows from, () int64 on the CPU."""
     if isinstance(generator, int):
         return torch.tensor(generator)
     device = "cpu" if generator is None else generator.device

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rarecall import backend
+from rarecall.backend import Change, Seed, draw
 from rarecall.checks import check_finite, check_room, refuse_candidates, refuse_edited_recall, refuse_out_of_step
+from rarecall.search.exact import ranking
+from rarecall.slots import FIELDS, stamp
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
@@ -24,9 +25,13 @@ CANCELLED = 1e-6
 GOLDEN, MIX_1, MIX_2 = (number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
+# Slots, similarities, values and times, (n, m) each; slot -1 and similarity -inf where there is none.
+Scored: TypeAlias = tuple[Tensor, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class TorchFound:
-    """What n queries found, without gradient; that of the extension has the same attributes.
+    """What n queries found, without gradient; the extension's has the same attributes.
 
     Attributes:
         query: (n, key_size), the queries made of length 1.
@@ -78,49 +83,36 @@ class TorchBackend:
         found = memory.search.find(memory, units, k, exclude)
         if found.shape[1] > k or (found.numel() and int(found.max()) >= memory.capacity):
             refuse_candidates(found.shape[1], k, int(found.max()), memory.capacity)
-        slots = functional.pad(found, (0, k - found.shape[1]), value=-1)
-        there = slots.clamp(min=0)
-        hidden = (slots < 0) | (memory.values[there] < 0)
+        there = found.clamp(min=0)
+        hidden = (found < 0) | (memory.values[there] < 0)
         if exclude is not None:
             hidden |= (memory.sources[there] == exclude[:, None]) & (exclude[:, None] >= 0)
-        # Stable sorts from the last criterion to the first: similarity, then the newest, then the highest slot.
-        slots = slots.masked_fill(hidden, -1).sort(dim=1, descending=True).values
-        slots = slots.gather(1, memory.times[slots.clamp(min=0)].sort(dim=1, descending=True, stable=True).indices)
-        gone = slots < 0
-        keys = functional.embedding(slots.clamp(min=0), memory.keys)  # (n, k, key_size)
+        slots = found.masked_fill(hidden, -1)
+        keys = functional.embedding(there, memory.keys)  # (n, k, key_size)
         # Not by matmul, which may round equal keys of one row differently.
-        similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill(gone, -torch.inf)
-        similarities, order = similarities.sort(dim=1, descending=True, stable=True)
-        slots, gone = slots.gather(1, order), gone.gather(1, order)
-        values = memory.values[slots.clamp(min=0)].masked_fill(gone, -1)
-        return TorchFound(units, inverse_lengths, slots, similarities, values, self._weights(similarities), exclude)
+        similarities = (units.unsqueeze(1) * keys).sum(2).masked_fill(hidden, -torch.inf)
+        scored = slots, similarities, memory.values[there].masked_fill(hidden, -1), memory.times[there]
+        return self._best(k, units, inverse_lengths, scored, exclude)
 
-    def _weights(self, similarities: Tensor) -> Tensor:
-        gone = similarities == -torch.inf
+    def merge(self, query: Tensor, inverse_lengths: Tensor, scored: Scored, exclude: Tensor | None) -> TorchFound:
+        """Return the k best of what several searches found for the same normalised queries; slots are distinct."""
+        return self._best(self.memory.k, query, inverse_lengths, scored, exclude)
+
+    def _best(
+        self, k: int, query: Tensor, inverse_lengths: Tensor, scored: Scored, exclude: Tensor | None
+    ) -> TorchFound:
+        slots, similarities, values, times = scored
+        best = ranking(similarities, times, slots)[:, :k]
+        slots, similarities, values = (
+            functional.pad(field.gather(1, best), (0, k - best.shape[1]), value=none)
+            for field, none in ((slots, -1), (similarities, -torch.inf), (values, -1))
+        )
+        gone = slots < 0
         # A row without any neighbour would be nan in a softmax over -inf.
         lowest = torch.finfo(similarities.dtype).min
         logits = (self.memory.inverse_temperature * similarities).masked_fill_(gone, lowest)
-        return logits.softmax(-1).masked_fill(gone, 0.0)
-
-    def merge(
-        self, query: Tensor, inverse_lengths: Tensor, scored: tuple[Tensor, ...], exclude: Tensor | None
-    ) -> TorchFound:
-        """Return the k best of what several searches found for the same normalised queries.
-
-        Args:
-            scored: slots, similarities, values and times, (n, m); slot -1 and similarity -inf where there is none. Of
-                equally similar slots the newest comes first, of these the one in the later column.
-        """
-        *fields, times = (tensor.flip(1) for tensor in scored)
-        order = times.sort(dim=1, descending=True, stable=True).indices
-        order = order.gather(1, fields[1].gather(1, order).sort(dim=1, descending=True, stable=True).indices)
-        order = order[:, : self.memory.k]
-        pad = 0, self.memory.k - order.shape[1]
-        slots, similarities, values = (
-            functional.pad(field.gather(1, order), pad, value=empty)
-            for field, empty in zip(fields, (-1, -torch.inf, -1), strict=True)
-        )
-        return TorchFound(query, inverse_lengths, slots, similarities, values, self._weights(similarities), exclude)
+        weights = logits.softmax(-1).masked_fill(gone, 0.0)
+        return TorchFound(query, inverse_lengths, slots, similarities, values, weights, exclude)
 
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> TorchFound:
         """Return what was found from tensors named as its attributes."""
@@ -175,9 +167,7 @@ class TorchBackend:
         losses = (to_negative - to_positive + memory.margin).relu().where(taking_part, -1.0)
         if not with_gradient:
             return self.mean(losses, None)
-        both = torch.stack([positive, negative]).where(losses > 0, 0)
-        if both.numel() and not 0 <= int(both.min()) <= int(both.max()) < memory.capacity:
-            refuse_edited_recall()
+        both = self._held(torch.stack([positive, negative]).where(losses > 0, 0))
         difference = (memory.keys[both[1]] - memory.keys[both[0]]) * (losses > 0)[:, None]
         return self.mean(losses, _before_normalising(difference, found))
 
@@ -200,7 +190,7 @@ class TorchBackend:
         place = torch.searchsorted(wanted, held).clamp_(max=len(wanted) - 1)
         slots = (wanted[place] == held).nonzero().squeeze(1)
         place = place[slots]
-        # The time of a slot and its number as one number, so that one maximum finds the newest slot.
+        # The time of a slot and its number as one, so that one maximum finds the newest slot.
         times = memory.times[slots] * memory.capacity + slots
 
         def newest(times: Tensor) -> Tensor:
@@ -218,27 +208,15 @@ class TorchBackend:
 
     @torch.no_grad()
     def update(
-        self,
-        found: TorchFound,
-        target: Tensor,
-        source: Tensor | None,
-        mask: Tensor | None,
-        generator: torch.Generator | int | None,
-        keep: bool,
-    ) -> backend.Change:
-        """Confirm and write.
-
-        Returns:
-            The slots touched, ascending; their old keys where these are to be kept; the values that were written over.
-        """
+        self, found: TorchFound, target: Tensor, source: Tensor | None, mask: Tensor | None, seed: Seed, keep: bool
+    ) -> Change:
+        """Confirm and write; keep: whether the keys that change are asked for."""
         memory = self._memory_in_step()
         rows = slice(None) if mask is None else mask
         query, nearest, answers = found.query[rows], found.slots[rows, 0], found.values[rows, 0]
         target, source = target[rows], None if source is None else source[rows]
         is_right = answers == target
-        chosen = nearest[is_right]
-        if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < memory.capacity:
-            refuse_edited_recall()
+        chosen = self._held(nearest[is_right])
         if not torch.equal(memory.values[chosen], target[is_right]):
             refuse_edited_recall()
         confirmed, which, added = chosen.unique(return_inverse=True, return_counts=True)
@@ -250,57 +228,49 @@ class TorchBackend:
         keys = torch.where(cancelled, before, normalise(sums)[0])
         missed = ~is_right
         new = query[missed], target[missed], None if source is None else source[missed], None
-        return self._change(query, (confirmed, keys, added), new, generator, keep)
+        return self._change(query, (confirmed, keys, added), new, seed, keep)
 
     @torch.no_grad()
     def write(
-        self,
-        keys: Tensor,
-        values: Tensor,
-        sources: Tensor | None,
-        counts: Tensor | None,
-        generator: torch.Generator | int | None,
-        keep: bool,
-    ) -> backend.Change:
-        """Write each key to a slot of its own; returns the same."""
-        none, units = values.new_empty(0), normalise(keys)[0]
-        confirmed = none, units.new_empty((0, self.memory.key_size)), none
-        return self._change(units, confirmed, (units, values, sources, counts), generator, keep)
+        self, keys: Tensor, values: Tensor, sources: Tensor | None, counts: Tensor | None, seed: Seed, keep: bool
+    ) -> Change:
+        """Write each key to a slot of its own."""
+        units = normalise(keys)[0]
+        nothing = values[:0], units[:0], values[:0]
+        return self._change(units, nothing, (units, values, sources, counts), seed, keep)
 
     def _change(
-        self,
-        query: Tensor,
-        of_confirmed: tuple[Tensor, Tensor, Tensor],
-        new: tuple[Tensor, Tensor, Tensor | None, Tensor | None],
-        generator: torch.Generator | int | None,
-        keep: bool,
-    ) -> backend.Change:
+        self, query: Tensor, of_confirmed: tuple[Tensor, ...], new: tuple[Any, ...], seed: Seed, keep: bool
+    ) -> Change:
         """Confirm slots, with their new keys and the examples added, and write keys, values, sources and counts."""
         memory = self._memory_in_step()
         (confirmed, confirmed_keys, added), (keys, values, sources, counts) = of_confirmed, new
         check_room(len(values), memory.capacity, zeros=int((~query.any(1)).sum()))
-        written = self._choose(confirmed, len(values), generator)
+        written = self._choose(confirmed, len(values), seed)
         touched = torch.cat([confirmed, written]).unique()
         to_confirm, to_write = torch.searchsorted(touched, confirmed), torch.searchsorted(touched, written)
-        old = {name: memory._buffers[name][touched] for name in ("keys", "values", "sources", "counts")}
-        new_rows = {name: rows.clone() for name, rows in old.items()}
-        new_rows["keys"][to_confirm] = confirmed_keys
-        new_rows["counts"][to_confirm] += added
-        new_rows["keys"][to_write] = keys  # where a slot was confirmed as well, it is written
-        new_rows["values"][to_write] = values
-        new_rows["sources"][to_write] = -1 if sources is None else sources
-        new_rows["counts"][to_write] = 1 if counts is None else counts
-        now = memory.now + 1
-        self._assign(touched, now, times=now.expand(len(touched)), **new_rows)
-        evicted = old["values"][to_write]
-        return touched, old["keys"] if keep else None, evicted[evicted >= 0].tolist()
+        rows = {name: memory._buffers[name][touched] for name in FIELDS}
+        evicted, now = rows["values"][to_write], int(memory.now) + 1
+        rows["keys"][to_confirm] = confirmed_keys
+        rows["counts"][to_confirm] += added
+        rows["keys"][to_write] = keys  # where a slot was confirmed as well, it is written
+        rows["values"][to_write] = values
+        rows["sources"][to_write] = -1 if sources is None else sources
+        rows["counts"][to_write] = 1 if counts is None else counts
+        rows["times"].fill_(now)
+        touched, before, _ = self.put(touched, now, rows, keep)
+        return touched, before, evicted[evicted >= 0].tolist()
 
-    def _assign(self, slots: Tensor, now: Tensor, **rows: Tensor) -> None:
-        """Put new rows into slots and set the time: all of it or, where Ctrl-C or an error comes between, nothing."""
-        buffers: dict[str, Any] = self.memory._buffers
+    @torch.no_grad()
+    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> Change:
+        """Put rows, by the names of the buffers, into slots, (n,), ascending, and set the time.
+
+        All of it is done or, where Ctrl-C or an error comes between, nothing.
+        """
+        buffers: dict[str, Any] = self._memory_in_step()._buffers
         old, old_now = {name: buffers[name][slots] for name in rows}, buffers["now"].clone()
         try:
-            buffers["now"].copy_(now)
+            buffers["now"].fill_(now)
             for name, new in rows.items():
                 buffers[name][slots] = new
         except BaseException:
@@ -310,17 +280,21 @@ class TorchBackend:
             raise
         buffers["mark"].fill_(secrets.randbits(63))
         self.rebuild()
+        return slots, old["keys"] if keep else None, []
 
     def _memory_in_step(self) -> Memory:
         if not self.is_in_step():
             refuse_out_of_step()
         return self.memory
 
-    def _choose(self, confirmed: Tensor, count: int, generator: torch.Generator | int | None) -> Tensor:
-        """(count,) int64: the slots to write: empty ones, the lowest first, then those of the largest age + r.
+    def _held(self, slots: Tensor) -> Tensor:
+        """The same slots, where the memory has them."""
+        if slots.numel() and not 0 <= int(slots.min()) <= int(slots.max()) < self.memory.capacity:
+            refuse_edited_recall()
+        return slots
 
-        A confirmed slot is taken only where there is no other left.
-        """
+    def _choose(self, confirmed: Tensor, count: int, seed: Seed) -> Tensor:
+        """(count,) int64: the slots to write: empty ones, lowest first, then by the largest age + r, then confirmed."""
         memory = self.memory
         empty = confirmed.new_empty(0)
         if count and self.filled < memory.capacity:
@@ -328,14 +302,13 @@ class TorchBackend:
         left = count - len(empty)
         if left == 0:
             return empty
-        oldest = self._oldest(confirmed, left, int(backend.draw(generator)))[0]
+        oldest = self._oldest(confirmed, left, int(draw(seed)))[0]
         return torch.cat([empty, oldest, confirmed[: left - len(oldest)]])
 
     def offers(self, confirmed: Tensor, count: int, seed: int) -> Tensor:
-        """Return what the slots that would be written over have, if `count` were to be: (at most count,) float64.
+        """Return the time less the noise of the slots that would be written over, the least first, (at most count,).
 
-        Their time less their noise, the least first. Of several memories that are one, the least of all are written
-        over; the seed tells a memory's slots from the same ones of another.
+        Of several memories that are one, the least of all are written over.
         """
         return self._oldest(confirmed, count, seed)[1]
 
@@ -356,39 +329,12 @@ class TorchBackend:
         since, order = since.sort(stable=True)
         return slots[order[:count]], since[:count]
 
-    @torch.no_grad()
-    def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> backend.Change:
-        """Put rows, by the names of the buffers, into slots, (n,), ascending; returns the same."""
-        before = self._memory_in_step().keys[slots]
-        self._assign(slots, torch.tensor(now), **rows)
-        return slots, before if keep else None, []
-
-    @torch.no_grad()
-    def erase(self, slots: Tensor, keep: bool) -> backend.Change:
-        """Empty filled slots, (n,), ascending; returns the same."""
-        memory, none = self._memory_in_step(), torch.full_like(slots, -1)
-        before = memory.keys[slots]
-        empty = torch.zeros_like(before)
-        self._assign(slots, memory.now, keys=empty, values=none, sources=none, counts=none + 1, times=none)
-        return slots, before if keep else None, []
-
-
-def stamp(buffers: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What is different when a buffer was replaced, moved or written to.
-
-    The mark changes with every change of any process: it tells of what torch does not count, such as a broadcast.
-    """
-    mark = buffers["mark"]
-    versions = ((id(t), t.data_ptr(), 0 if t.is_inference() else t._version) for t in buffers.values())
-    return (*versions, int(mark) if mark.is_cpu else 0)
-
 
 def normalise(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """(n, d) -> (n, d) of length 1, and by what each was multiplied, (n,).
 
-    Raises where a number is nan or infinite. Zero vectors stay zero; they are multiplied by 2, so that they have a
-    gradient by which to leave. Scaled by the largest component first, so that neither huge nor tiny vectors leave the
-    range of their type when they are squared.
+    Zero vectors stay zero; they are multiplied by 2, so that they have a gradient by which to leave. Scaled by the
+    largest component first, so that neither huge nor tiny vectors leave the range of their type when they are squared.
     """
     check_finite(int((~vectors.isfinite()).sum()))
     scale = vectors.abs().amax(-1, keepdim=True)

@@ -133,10 +133,6 @@ class JointBackend:
         self.team.meet("put")
         return self.local.put(*args)
 
-    def erase(self, slots: Tensor, keep: bool) -> Any:
-        """Empty filled slots of this rank."""
-        return self.local.erase(slots, keep)
-
     def _gradient(self, found: Any, slots: Tensor, keys: Tensor, of: tuple[Tensor | None, ...]) -> Tensor:
         """The gradient of the queries, (n, key_size); slots: (n, m), rows of keys."""
         names, m = ("similarities", "values", "weights"), slots.shape[1]

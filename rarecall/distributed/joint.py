@@ -20,10 +20,10 @@ from rarecall.class_means import Project
 from rarecall.distributed.backends import JointBackend
 from rarecall.distributed.team import pack, unpack
 from rarecall.gradient import History
-from rarecall.memory import Memory, Slots
+from rarecall.memory import Memory
 from rarecall.recall import Recall
 from rarecall.search import SEARCHES
-from rarecall.slots import FIELDS, NAMES
+from rarecall.slots import FIELDS, NAMES, Slots
 
 OneMemory = TypeVar("OneMemory", bound=Memory)
 
@@ -68,7 +68,7 @@ class Part(Memory):
             ids = ids[(ids >= joint.first) & (ids < joint.first + joint.count)] - joint.first
         said = joint.team.meet("forget", zlib.crc32(name.encode()), zlib.crc32(numbers.numpy().tobytes()))
         joint.team.raise_together(_check_same, said)
-        return super()._forget(name, ids) if len(ids) else self._erase(ids.long())
+        return super()._forget(name, ids) if len(ids) else self._empty(ids.long())
 
     def _make_room(self, count: int, zeros: int, confirmed: Tensor) -> None:
         team = self.joint.team
@@ -77,10 +77,10 @@ class Part(Memory):
         team.raise_together(check_room, count, self.capacity, zeros)
         super()._make_room(count, zeros, team.gather(confirmed, heard[:, 2].tolist()))
 
-    def _erase(self, slots: Tensor) -> int:
-        emptied = self.joint.of_all(self.joint.team.meet("erase", len(slots))[:, 0].tolist())
+    def _empty(self, slots: Tensor) -> int:
+        emptied = self.joint.of_all(self.joint.team.meet("empty", len(slots))[:, 0].tolist())
         if emptied:
-            self._change("erase", slots)
+            self._put_empty(slots)
             self.joint.filled -= emptied
         return emptied
 

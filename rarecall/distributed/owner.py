@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rarecall.distributed.backends import NARROW, Examples, JointBackend, confirming
 from rarecall.distributed.joint import Part
+from rarecall.memory import Memory
 
 Tensors = Sequence[Tensor | None]
 EMPTY = -(2.0**53)  # an empty slot is older than any filled one
@@ -184,10 +185,7 @@ class Owner:
     def _forget(self, field: str, ids: Tensor) -> int:
         part = self.part
         chosen = torch.isin(getattr(part, field)[: part.used], ids).nonzero().squeeze(1) if field else ids
-        chosen = chosen[part.values[chosen] >= 0]
-        if len(chosen):
-            part._change("erase", chosen)
-        return len(chosen)
+        return Memory._empty(part, chosen[part.values[chosen] >= 0])  # of this rank alone
 
     # ---- a backend of this rank's slots ----
 
@@ -199,10 +197,10 @@ class Owner:
         """As the backend does, and note what was founded."""
         return self._noted(self.local.write(*args[:-1], True), self.part.values[:0])
 
-    def erase(self, slots: Tensor, keep: bool) -> Any:
-        """As the backend does, and note that nobody has seen what will be there."""
+    def put(self, slots: Tensor, *args: Any) -> Any:
+        """As the backend does, to empty slots, and note that nobody has seen what will be there."""
         self._founded[slots] = self.part.now + 1
-        return self.local.erase(slots, keep)
+        return self.local.put(slots, *args)
 
     def _noted(self, change: Any, confirmed: Tensor) -> Any:
         touched = change[0]

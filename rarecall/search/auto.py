@@ -9,30 +9,24 @@ from torch import Tensor
 
 from rarecall import backend
 from rarecall.search.base import Search
-from rarecall.search.exact import LONGEST_KEY, multiply
+from rarecall.search.exact import ExactSearch
 
 if TYPE_CHECKING:
     from rarecall.memory import Memory
 
 SMALL = 8192  # keys: up to this many, reading them all is as fast as reading lists
-MANY = (
-    2**20
-)  # keys: from this many on, lists are shorter, and a query compares itself with those of the nearest regions
+MANY = 2**20  # keys: from this many on, lists are shorter, and a query meets only those of the nearest regions
 
 
-class AutoSearch(Search):
+class AutoSearch(ExactSearch):
     """Reads inverted lists of keys: as many as find the nearest key with the wanted probability.
 
-    Similar keys stand in a list. A query compares itself with the lists' centroids and reads the nearest lists. A key
-    that changes moves to the list of the nearest centroid, centroids are the means of their keys at all times, and
-    lists are split and dissolved as they grow long or short: nothing is ever trained, and a change costs the same at
-    any time.
+    A query reads the lists with the nearest centroids. A key that changes moves to another list, centroids are always
+    the means of their keys, and lists are split and dissolved as they grow long or short: nothing is ever trained.
+    How many lists a query reads is learned from queries of updates that are also searched for in all keys; where it
+    would be too many, the search is exact, as it is up to 8192 keys, on a GPU and without the C++ extension.
 
-    How many lists a query reads is learned: now and then, at an update, one of its queries is searched for in all keys,
-    and it is noted what it would have had to read to find the nearest key. Where that is too much, the search is exact.
-
-    Lists hold two bytes of each number of a key: similarities are true to about 1e-5. A memory of up to 8192 keys, one
-    on a GPU, and one without the C++ extension is searched exactly.
+    Lists hold two bytes of each number of a key: similarities are true to about 1e-5.
 
     Args:
         key_size: the key dimension.
@@ -41,7 +35,7 @@ class AutoSearch(Search):
     """
 
     def __init__(self, key_size: int, capacity: int, *, target_recall: float = 0.95) -> None:
-        super().__init__()
+        super().__init__(key_size, capacity)
         if not 0 < target_recall < 1:
             raise ValueError(
                 f"AutoSearch got target_recall={target_recall}; expected more than 0 and less than 1. For 1, take "
@@ -54,25 +48,21 @@ class AutoSearch(Search):
     def settings(self) -> dict[str, float]:
         return {"target_recall": self.target_recall}
 
-    def extra_repr(self) -> str:
-        return f"target_recall={self.target_recall}"
-
-    def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-        return multiply(memory, query, k, exclude)
-
     def rebuild(self, memory: Memory) -> None:
         self._exported = {}
-        self.restore(memory)
+        super().rebuild(memory)
 
     def restore(self, memory: Memory) -> None:
-        native, self.native_index = memory.native, None
-        if native is None or memory.key_size > LONGEST_KEY:
-            return
-        index = native.native.AutoIndex(memory.key_size, memory.capacity, self.target_recall, SMALL, MANY)
+        super().rebuild(memory)
+        if self.native_index is not None:
+            self._exported = {}
+
+    def new_index(self, extension: Any, memory: Memory) -> Any:
+        index = extension.AutoIndex(memory.key_size, memory.capacity, self.target_recall, SMALL, MANY)
         if self._exported:
             with suppress(ValueError, KeyError):  # a state that cannot be: the lists are made anew
                 index.restore(self._exported)
-        self.native_index, self._exported = native.build(index), {}
+        return index
 
     def _state(self) -> dict[str, Tensor]:
         extension = backend.extension()

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 class Search(nn.Module):
     """How a memory finds the neighbours of a query.
 
-    A search is a module, so that what it keeps in buffers is saved, copied and moved with the memory. The memory hands
-    itself over at each call: a search reads `memory.keys`, `memory.values` (-1 in an empty slot) and `memory.sources`,
-    of which only the first `memory.used` slots are filled, and changes nothing in it. The memory's lock sees to it that
-    nothing changes while `forward` runs, and that `changed`, `rebuild` and `restore` run alone.
+    A search is a module, so that what it keeps in buffers is saved, copied and moved with the memory. It reads the
+    memory that it is given at each call, `keys`, `values` (-1 in an empty slot) and `sources`, of which only the first
+    `memory.used` slots may be filled. Nothing changes while `forward` runs; `changed`, `rebuild`, `restore` run alone.
 
     Attributes:
         native_index: what the C++ extension searches and keeps in step by itself; None: `forward` and `changed` do it.
@@ -32,10 +31,9 @@ class Search(nn.Module):
         self.native_index = self.followed = None
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
-        """Return the slots nearest to each query.
+        """Return the slots nearest to each of at least one query, in a memory of at least one filled slot.
 
-        Called for at least one query in a memory of at least one filled slot. The memory scores and sorts what it gets,
-        and drops empty and excluded slots from it; a search that knows about `exclude` offers others instead.
+        The memory scores and sorts them, and drops empty and excluded ones: a search may offer others instead.
 
         Args:
             query: (n, key_size) normalised, without gradient.
@@ -54,15 +52,15 @@ class Search(nn.Module):
         """Called when any key may have changed, as by hand: take up all slots as they are now."""
 
     def restore(self, memory: Memory) -> None:
-        """Called when memory and search were loaded, copied or moved together: the search's buffers fit the slots.
-
-        A search that keeps more than buffers makes the rest here; by default it is rebuilt.
-        """
+        """Called when memory and search were loaded, copied or moved together: the search's buffers fit the slots."""
         self.rebuild(memory)
 
     def settings(self) -> dict[str, Any]:
         """Return what `__init__` takes besides `key_size` and `capacity`, to make an equal search from a file."""
         return {}
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.settings().items())
 
     def find(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         """Return what `forward` finds; it is not asked where there is nothing to find."""

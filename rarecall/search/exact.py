@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,7 +30,11 @@ class ExactSearch(Search):
     def rebuild(self, memory: Memory) -> None:
         native, self.native_index = memory.native, None
         if native is not None and memory.key_size <= LONGEST_KEY:
-            self.native_index = native.build(native.native.ExactIndex(memory.key_size, memory.capacity))
+            self.native_index = native.build(self.new_index(native.native, memory))
+
+    def new_index(self, extension: Any, memory: Memory) -> Any:
+        """Return an empty index of the extension for these slots."""
+        return extension.ExactIndex(memory.key_size, memory.capacity)
 
     def forward(self, memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> Tensor:
         return multiply(memory, query, k, exclude)
@@ -67,25 +71,22 @@ def multiply(memory: Memory, query: Tensor, k: int, exclude: Tensor | None) -> T
 
 def k_best(similarities: Tensor, slots: Tensor, k: int, times: Tensor) -> tuple[Tensor, Tensor]:
     """Return the k largest similarities of each row and their slots, (n, k); of equal ones, the newest slots."""
-    # Stable sorts from the last criterion to the first.
-    place = slots.sort(descending=True).indices
-    place = place.gather(1, times[slots.gather(1, place)].sort(descending=True, stable=True).indices)
-    place = place.gather(1, similarities.gather(1, place).sort(descending=True, stable=True).indices)[:, :k]
-    return similarities.gather(1, place), slots.gather(1, place)
+    best = ranking(similarities, times[slots], slots)[:, :k]
+    return similarities.gather(1, best), slots.gather(1, best)
+
+
+def ranking(similarities: Tensor, times: Tensor, slots: Tensor) -> Tensor:
+    """Return the columns, (n, m), in the order of neighbours: by similarity; then the newest, then the highest slot."""
+    order = slots.argsort(descending=True)
+    for by in (times, similarities):  # stable sorts, the first criterion last
+        order = order.gather(1, by.gather(1, order).argsort(descending=True, stable=True))
+    return order
 
 
 def _excluded(sources: Tensor, exclude: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The pairs (row, slot) in which the slot was founded by the very source that the row's query excludes.
-
-    Compares each source with the sorted excluded ones, rather than with all of them: there may be half a million.
-    """
-    none = sources.new_empty(0)
+    """The pairs (row, slot) in which the slot was founded by the very source that the row's query excludes."""
     if exclude is None:
-        return none, none
-    wanted = exclude[exclude >= 0].unique()
-    if len(wanted) == 0:
-        return none, none
-    place = torch.searchsorted(wanted, sources).clamp_(max=len(wanted) - 1)
-    slots = (wanted[place] == sources).nonzero().squeeze(1)
+        return sources[:0], sources[:0]
+    slots = torch.isin(sources, exclude[exclude >= 0]).nonzero().squeeze(1)
     rows, which = (exclude[:, None] == sources[slots]).nonzero(as_tuple=True)
     return rows, slots[which]

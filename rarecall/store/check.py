@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rarecall.slots import FIELDS
 from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
 from rarecall.store.journal import Journal
-from rarecall.store.kept_memory import FIELDS, KeptMemory
+from rarecall.store.kept_memory import KeptMemory
 from rarecall.store.slots import NOWHERE, Ints, Places
 
 

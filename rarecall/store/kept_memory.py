@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from rarecall.memory import Memory
+from rarecall.slots import FIELDS
 from rarecall.storage import sync
 from rarecall.store import snapshot
 from rarecall.store.folder import FolderDamaged, FolderError, Head, WriterLock
@@ -35,7 +36,6 @@ SNAPSHOT_AFTER, SNAPSHOT_SHARE = 2048, 0.1
 WORTH_CLOSING = 100  # a folder is closed with a new snapshot where one in so many examples is not in the last
 INDEXED_AT_ONCE = 2**15  # slots: from here on, opening does not wait for the search's index
 REBUILT_AT_ONCE = 2**15  # slots
-FIELDS = ("keys", "values", "sources", "counts", "times")
 
 
 class KeptMemory:
@@ -189,7 +189,7 @@ class KeptMemory:
     def _rows(self, slots: list[int], came: dict[int, list[int]], anew: set[int], known: Any) -> Rows:
         """Return what slots hold after examples came to them."""
         index = np.array(slots, np.int64)
-        rows = Rows(index, *(self.array(name)[index] for name in FIELDS))
+        rows = Rows(index, {name: self.array(name)[index] for name in FIELDS})
         examples = np.array([example for slot in slots for example in came[slot]], np.int64)
         keys = self._keys(examples, known)
         _, labels, entries = self.places.table[examples].T.tolist()
@@ -204,12 +204,12 @@ class KeptMemory:
 
     def _put(self, rows: Rows, now: int) -> None:
         assert self.memory is not None
-        fields = {name: torch.from_numpy(getattr(rows, name)) for name in FIELDS}
+        fields = {name: torch.from_numpy(row) for name, row in rows.fields.items()}
         slots = torch.from_numpy(rows.slots)
         self._changed.update(rows.slots.tolist())
         self._used = max(self._used, int(rows.slots[-1]) + 1 if len(rows.slots) else 0)
         if self._opened:  # not by `Memory.put`, which checks that such slots can be
-            self.memory._changing(self.memory._put, slots, now, fields)
+            self.memory._changing(self.memory._change, "put", slots, now, fields)
         else:  # nobody asks it yet: what follows from the slots is made when all are there
             for name, row in fields.items():
                 self.memory._buffers[name][slots] = row
@@ -224,10 +224,11 @@ class KeptMemory:
 
     def nearest(self, units: Floats) -> tuple[list[int], list[int]]:
         """Return the slot and the label of the nearest neighbour of each key; -1 where there is none."""
-        if self.memory is None:
+        memory, query = self.memory, torch.from_numpy(units)
+        if memory is None:
             return [-1] * len(units), [-1] * len(units)
-        slots, values = self.memory._nearest(torch.from_numpy(units))
-        return slots.tolist(), values.tolist()
+        found = memory._reading(lambda: memory._followed().recall(query, None, 1))  # in half the time of k neighbours
+        return found.slots[:, 0].tolist(), found.values[:, 0].tolist()
 
     # ---- writing ----
 

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rarecall.slots import FIELDS
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -69,19 +72,20 @@ class Places:
 
 @dataclass(frozen=True)
 class Rows:
-    """What slots hold, as `Memory.put` takes it; `slots` are ascending."""
+    """What slots hold, as `Memory.put` takes it.
+
+    Attributes:
+        slots: (n,), ascending.
+        fields: (n, ...) each, by the names of the memory's fields.
+    """
 
     slots: Ints
-    keys: Floats
-    values: Ints
-    sources: Ints
-    counts: Ints
-    times: Ints
+    fields: dict[str, npt.NDArray[Any]]
 
     def empty(self, row: int) -> None:
         """Let a slot hold nothing."""
-        self.keys[row] = self.counts[row] = 0
-        self.values[row] = self.sources[row] = self.times[row] = -1
+        for name, field in FIELDS.items():
+            self.fields[name][row] = field.empty
 
     def add(self, row: int, label: int, came: list[tuple[int, int, Floats]]) -> None:
         """Put examples into a slot.
@@ -91,14 +95,15 @@ class Rows:
             label: of them all.
             came: their entries, numbers and keys; none is of an earlier entry than those that the slot has.
         """
-        came = sorted(came, key=itemgetter(0, 1))
-        self.values[row], self.times[row] = label, came[-1][0]
-        first = int(self.counts[row] == 0)
-        self.counts[row] += len(came)
+        fields, came = self.fields, sorted(came, key=itemgetter(0, 1))
+        fields["values"][row], fields["times"][row] = label, came[-1][0]
+        first = int(fields["counts"][row] == 0)
+        fields["counts"][row] += len(came)
+        keys = fields["keys"]
         if first:
-            _, self.sources[row], self.keys[row] = came[0]
+            _, fields["sources"][row], keys[row] = came[0]
         for _, together in groupby(came[first:], itemgetter(0)):
-            self.keys[row] = confirmed(self.keys[row], [key for _, _, key in together])
+            keys[row] = confirmed(keys[row], [key for _, _, key in together])
 
 
 def confirmed(key: Floats, queries: list[Floats]) -> Floats:
