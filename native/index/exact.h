@@ -18,9 +18,8 @@ class ExactIndex final : public Index {
     ExactIndex(int64_t key_size, int64_t capacity);
 
     // Throws std::logic_error where there is no copy: before the first `rebuild`, and after `release`.
-    void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
-              const Neighbours &) const override;
-    void change(const Slots &, const int64_t *slots, int64_t n, const Asked *, int threads) override;
+    void find(const Slots &, float inverse_temperature, int threads, Found &) const override;
+    void change(const Slots &, const int64_t *slots, int64_t n, const Found *, int threads) override;
     void rebuild(const Slots &, int threads) override;
 
     // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it

@@ -258,7 +258,7 @@ void Probe::rank_places(const ListStore &store, const Slots &memory, float least
     for (size_t i = 0; i < places.size(); i++) {
         const int64_t slot = ranking.slots[n] = store.keys.members[places[i]];
         ranking.similarities[n] = static_cast<float>(dots[i]) * OF_PRODUCT;
-        n += ranking.similarities[n] >= least && !(exclude >= 0 && memory.sources[slot] == exclude);
+        n += ranking.similarities[n] >= least && !memory.is_excluded(slot, exclude);
     }
     ranking.resize(static_cast<int64_t>(n));
 }

@@ -1,6 +1,6 @@
 // The search of one query in the lists: from the nearest centroids to the best keys.
 //
-// The nearest lists are read first: as many as were learned to be enough (lists.cpp), and as hold enough keys. A list that
+// The nearest lists are read first: as many as were learned to be enough (auto.cpp), and as hold enough keys. A list that
 // was not read may still hold a key nearer than the best so far: a key of the list is its centroid times a cosine (the
 // list's spread), plus the rest in some direction perpendicular to the centroid, and so is the query. How similar the two
 // are depends on the cosine between these two directions. What it would have to be to beat the best so far is the list's
@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../memory/neighbours.h"
+#include "../memory/recall.h"
 #include "../memory/slots.h"
 #include "lists_store.h"
 
