@@ -143,7 +143,7 @@ template <typename T>
 nb::object tensor_of(std::vector<T> numbers, std::initializer_list<int64_t> shape) {
     auto owner = std::make_shared<std::vector<T>>(std::move(numbers));
     const T *data = owner->data();
-    return make_tensor(std::move(owner), data, dlpack::type_of<T>(), shape);
+    return make_tensor(std::move(owner), data, type_of<T>(), shape);
 }
 
 template <typename T>
@@ -156,7 +156,7 @@ nb::object tensor_of(std::vector<T> numbers) {
 // longer than a loss.
 bool are_ids(nb::handle object, nb::tuple shape, int64_t at_least) {
     Tensor ids;
-    if (!read_tensor(object.ptr(), ids) || !ids.compact || !(ids.type == dlpack::type_of<int64_t>())) return false;
+    if (!read_tensor(object.ptr(), ids) || !ids.compact || !(ids.type == type_of<int64_t>())) return false;
     if (ids.dimensions != static_cast<int>(shape.size())) return false;
     for (int i = 0; i < ids.dimensions; i++)
         if (nb::cast<int64_t>(shape[i]) != ids.shape[i]) return false;
@@ -437,7 +437,7 @@ void restore_lists(AutoIndex &index, nb::dict tensors) {
 // The tensor of a field of a recall, which shares its memory: (n, width), or (n,) where that is 0.
 template <typename Number>
 nb::object field(const Found &found, Number *numbers, int64_t width) {
-    const auto type = dlpack::type_of<Number>();
+    const auto type = type_of<Number>();
     return width > 0 ? make_tensor(found.block, numbers, type, {found.n, width})
                      : make_tensor(found.block, numbers, type, {found.n});
 }
