@@ -103,11 +103,11 @@ void AutoIndex::find(const Slots &memory, float inverse_temperature, int threads
 void AutoIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Found *asked, int threads) {
     if (asked && are_enough()) learn(memory, *asked);
     if (lists_) change_lists(memory, slots, n, asked, threads);
-    const bool will_read = should_read();
-    if (will_read && !reads_) exact_.release();
-    if (!will_read && reads_) exact_.rebuild(memory, threads);
-    if (!will_read && !reads_) exact_.change(memory, slots, n, nullptr, threads);
-    reads_ = will_read;
+    reads_ = should_read();
+    if (reads_)
+        exact_.release();
+    else
+        exact_.change(memory, slots, n, nullptr, threads);
 }
 
 void AutoIndex::rebuild(const Slots &memory, int threads) {

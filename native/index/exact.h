@@ -22,8 +22,7 @@ class ExactIndex final : public Index {
     void change(const Slots &, const int64_t *slots, int64_t n, const Found *, int threads) override;
     void rebuild(const Slots &, int threads) override;
 
-    // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it
-    // anew.
+    // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it anew.
     void release();
     bool ready() const { return codes_.size() > 0; }
 

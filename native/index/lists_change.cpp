@@ -160,9 +160,7 @@ class AutoIndex::Changes {
             if (state.reassigned >= store.n_lists) state.reassigned = 0;
             const auto list = static_cast<int32_t>(state.reassigned++);
             places.clear();
-            store.keys.for_each_block(list, [&](Block block) {
-                for (int32_t row = 0; row < block.rows; row++) places.push_back(block.block * BLOCK + row);
-            });
+            store.keys.for_each_place(list, [&](int32_t place) { places.push_back(place); });
             const auto length = static_cast<int64_t>(places.size());
             dots.resize(length + 3);
             kernels::dots(store.centroids.code(list), store.at.codes.data(), places.data(), length, store.width, dots.data());

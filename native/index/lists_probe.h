@@ -52,7 +52,7 @@ class alignas(128) Probe {
     float nearest_of_all(const ListStore &, const Slots &);
 
     // The largest similarity so far; -2 where there is none.
-    float best() const;
+    float best() const { return best_so_far; }
     int64_t lists_read() const { return n_read; }
 
   private:
@@ -73,12 +73,13 @@ class alignas(128) Probe {
     std::vector<uint32_t> next;   // rows of `lists` to read next
     std::vector<float> sorted;
     Ranking ranking;  // keys
+    float best_so_far = -2;
 
     void scan_regions(const ListStore &, int64_t count);
     void pick_centroids(const ListStore &, bool in_regions);
     void take(const ListStore &, uint32_t row);
     int64_t choose_next(const ListStore &, int64_t to_read);
-    void read_whole(const ListStore &, const Slots &);
+    void read_whole(const ListStore &, const Slots &, float least);
     void read_near_keys(const ListStore &, const Slots &, int64_t k);
     void settle_best(const Slots &);
     void rank_places(const ListStore &, const Slots &, float least);
