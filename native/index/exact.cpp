@@ -26,7 +26,7 @@ using namespace kernels;
 
 namespace {
 
-constexpr double LENGTH = 177;    // of the codes of half a segment, see above
+constexpr double LENGTH = 177;    // of the codes of half a segment: sums of 64 products then fit into 16 bits
 constexpr float EMPTY = -1e30f;   // a residual that no threshold can overcome: the slot is never found
 constexpr float LOWEST = -1e20f;  // a threshold that every filled slot reaches
 constexpr int KEY_CODE = 63, QUERY_CODE = 127;  // the largest codes

@@ -7,7 +7,7 @@
 #include "index.h"
 
 // Finds the k slots of the largest inner products, all of them, always: those that comparing every key in float32 would
-// find, in the same order, for any number of threads. exact.cpp has the proof.
+// find, in the same order, for any number of threads. docs/exact-search.md has the proof.
 class ExactIndex final : public Index {
   public:
     // The longest key: of more numbers, sums of products of codes would not be exact in float32.

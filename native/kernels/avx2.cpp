@@ -18,7 +18,7 @@ INLINE void store(void *to, __m256i vector) { _mm256_storeu_si256(static_cast<__
 // The products of a panel and Q queries over one segment, added to sums, or written there if it is the first one.
 //
 // maddubs adds pairs of products in 16 bits with saturation, which 2 * 127 * 127 never reaches. The sums of pairs wrap
-// around instead; that is harmless, because the sum over a segment less its OFFSET part is known to fit (index/exact.cpp).
+// around instead; that is harmless, because the sum over a segment less its OFFSET part is known to fit (docs/exact-search.md).
 // A function of its own, so that all sums find room in the registers.
 template <int Q>
 TARGET __attribute__((noinline)) void multiply(const uint8_t *codes, int width, const Tile &tile, int segment,
