@@ -102,8 +102,10 @@ def test_an_index_of_a_size_that_cannot_be_is_refused() -> None:
 def test_slots_buffers_and_candidates_that_do_not_fit_are_refused(memory) -> None:
     book, buffers, before = memory.backend.book, memory._buffers, snapshot(memory)
 
-    def erase(*slots: int) -> None:
-        extension.erase(book, buffers, None, ids(*slots), False, 1)
+    def put(*slots: int, key_size: int = 3) -> None:
+        rows = {name: buffers[name][: len(slots)] for name in ("values", "sources", "counts", "times")}
+        rows["keys"] = torch.ones(len(slots), key_size)
+        extension.put(book, buffers, None, ids(*slots), 1, rows, False, 1)
 
     def rank(candidates: torch.Tensor) -> None:
         extension.rank(book, buffers, ask(torch.ones(2, 3)), candidates, 1.0, 1)
@@ -113,11 +115,11 @@ def test_slots_buffers_and_candidates_that_do_not_fit_are_refused(memory) -> Non
 
     found = memory(unit(2, 3)).found
     refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
-        (lambda: erase(2, 1), ValueError, "not ascending"),
-        (lambda: erase(1, 1), ValueError, "not ascending"),
-        (lambda: erase(4), ValueError, "not filled"),
-        (lambda: erase(5), ValueError, "not filled"),
-        (lambda: erase(-1), ValueError, "not filled"),
+        (lambda: put(2, 1), ValueError, "not ascending"),
+        (lambda: put(1, 1), ValueError, "not ascending"),
+        (lambda: put(5), ValueError, "does not have"),
+        (lambda: put(-1), ValueError, "does not have"),
+        (lambda: put(1, key_size=4), ValueError, "does not have"),
         (lambda: rank(torch.zeros(2, 5, dtype=torch.int64)), ValueError, "at most k = 4"),
         (lambda: rank(torch.full((2, 1), 5)), ValueError, "slot 5"),
         (lambda: rank(torch.zeros(3, 1, dtype=torch.int64)), ValueError, "3 numbers"),

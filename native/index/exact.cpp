@@ -11,40 +11,22 @@
 #include "../kernels/kernels.h"
 #include "../memory/parallel.h"
 
-// Why the result is exact
-// -----------------------
-// A key k is copied as codes c, small integers, and a scale s; a query q as codes b and a scale t. With residuals r and p,
-//     k = s c + r,    q = t b + p,
-// so
-//     q.k = q.(s c) + q.r = s t (b.c) + s (p.c) + q.r,
-// and by Cauchy-Schwarz
-//     q.k <= s t (b.c) + |p| |s c| + |q| |r|.
-// b.c is an integer sum without error; |r| is stored for each key, |p| is computed for each query, and |s c| <= longest.
-// What decides is the score f, q.k in float32, summed in a fixed order. Each of its terms passes at most key_size / 32 + 8
-// roundings, so |f - q.k| <= (key_size / 32 + 8) 2^-24 |q| |k|; `rounding` below takes twice that, and |k| <= longest. So f
-// is at most
+// docs/exact-search.md has the proof that the result is exact, and that sums in 16 bits are right. In short: a key k is copied
+// as codes c and a scale s, with a residual r = k - s c; a query q as codes b and a scale t, with a residual p. No score, q.k
+// in float32, is more than
 //     bound = s t (b.c) + |q| |r| + rest,    rest = (|p| + rounding (|q| + |p|)) longest,
-// where `rounding` also covers the few float operations of this formula itself (4e-6; they err by 2e-7 each). If k keys
-// are known to reach a score T, a key with bound < T is not among the k best. Divided by s t, this is what the kernels test:
+// where `longest` is the greatest |k| or |s c|. If k keys are known to reach a score T, a key with bound < T is not among the k
+// best. Divided by s t, this is what the kernels test:
 //     b.c >= (T - rest) / t * (1 / s) - (|q| / t) * (|r| / s).
-//
-// T starts from a guess, made from a sample of the keys. All keys with bound >= T are collected and scored. If k of them
-// reach T, the guess was right and the k best are among them. If not, that query is scanned again with a T that k scored
-// keys do reach. T also rises during a scan, but only to what k scored keys reach, so no neighbour is lost. Keys that are
+// T starts from a guess. If k of the keys with bound >= T reach it, the k best are among them; if not, that query is scanned
+// again with a T that k scored keys do reach. T rises during a scan, but only to what k scored keys reach. Keys that are
 // equally similar at the k-th place all have bound >= T: all of them are collected, and the newest are kept.
-//
-// Why sums in 16 bits are right
-// -----------------------------
-// AVX2 sums products of codes modulo 2^16, half a segment in each sum: 64 numbers. The scales are chosen so that the codes
-// of these 64 numbers, as a vector, are no longer than 177 before rounding, and so no longer than 177 + 64^(1/2) / 2 = 181
-// after. By Cauchy-Schwarz their product is at most 181^2 = 32761 < 2^15, so the sum modulo 2^16 is the sum itself. It
-// follows that |b.c| <= 2 * 32761 a segment, which float32 holds exactly up to 16384 numbers a key.
 
 using namespace kernels;
 
 namespace {
 
-constexpr double LENGTH = 177;    // of the codes of half a segment, see above
+constexpr double LENGTH = 177;    // of the codes of half a segment: sums of 64 products then fit into 16 bits
 constexpr float EMPTY = -1e30f;   // a residual that no threshold can overcome: the slot is never found
 constexpr float LOWEST = -1e20f;  // a threshold that every filled slot reaches
 constexpr int KEY_CODE = 63, QUERY_CODE = 127;  // the largest codes
@@ -117,12 +99,12 @@ struct Query {
     float guess = LOWEST;
     std::vector<Candidates> candidates;  // of each thread
 
-    void set(const Queries &queries, int64_t of, int64_t size, int64_t width, double longest) {
+    void set(const Found &found, int64_t of, int64_t width, double longest) {
         row = of;
-        vector = queries.units + row * size;
-        excluded = queries.excluded(row);
+        vector = found.unit(row);
+        excluded = found.excluded(row);
         codes.assign(width, 0);
-        const Encoded made = encode(vector, size, QUERY_CODE, codes.data());
+        const Encoded made = encode(vector, found.key_size, QUERY_CODE, codes.data());
         for (int64_t segment = 0; segment < width; segment += SEGMENT) {
             int sums[2] = {};
             const int64_t end = std::min(segment + SEGMENT, width);
@@ -132,7 +114,7 @@ struct Query {
         }
         scale = made.scale;
         length = std::max(made.length, scale);  // of a zero query too, or it would reach empty slots
-        const double rounding = double(size / 32 + 8) * std::ldexp(1.0, -23) + 4e-6;
+        const double rounding = double(found.key_size / 32 + 8) * 0x1p-23 + 4e-6;
         rest = (made.residual + rounding * (made.length + made.residual)) * longest;
     }
 
@@ -158,10 +140,9 @@ struct Query {
 // Some queries at a time, and all that it takes to compare them with the keys.
 class ExactIndex::Search {
   public:
-    Search(const ExactIndex &index, const Slots &memory, const Neighbours &neighbours, float inverse_temperature,
-           int threads)
-        : index_(index), memory_(memory), neighbours_(neighbours), inverse_temperature_(inverse_temperature),
-          threads_(threads), k_(std::min(neighbours.k, memory.used)), width_(int(index.width())),
+    Search(const ExactIndex &index, const Slots &memory, Found &found, float inverse_temperature, int threads)
+        : index_(index), memory_(memory), found_(found), inverse_temperature_(inverse_temperature), threads_(threads),
+          k_(std::min(found.k, memory.used)), width_(int(index.width())),
           panels_((memory.used + PANEL * STEP - 1) / (PANEL * STEP) * STEP), room_(std::max<size_t>(8 * k_, 1024)),
           rankings_(threads) {}
 
@@ -229,7 +210,7 @@ class ExactIndex::Search {
     }
 
     void collect(int64_t slot, int sum, const Query &query, Candidates &list) const {
-        if (query.excluded >= 0 && memory_.sources[slot] == query.excluded) return;
+        if (memory_.is_excluded(slot, query.excluded)) return;
         const float bound = query.bound(sum, index_.inverse_scale_[slot], index_.residual_[slot]);
         if (bound < query.threshold.load(std::memory_order_relaxed)) return;  // it rose meanwhile
         list.push_back({bound, int32_t(slot)});
@@ -251,12 +232,9 @@ class ExactIndex::Search {
                 return;
             }
             Ranking &ranking = rankings_[thread];
-            ranking.resize(int64_t(list.size()));
-            for (size_t j = 0; j < list.size(); j++) {
-                ranking.slots[j] = list[j].slot;
-                ranking.similarities[j] = list[j].score;
-            }
-            neighbours_.set(memory_, query.row, ranking, inverse_temperature_);
+            ranking.resize(0);
+            for (const Candidate &each : list) ranking.add(each.slot, each.score);
+            found_.set(memory_, query.row, ranking, inverse_temperature_);
         });
         std::vector<Query *> again;
         for (size_t i = 0; i < queries.size(); i++)
@@ -327,7 +305,7 @@ class ExactIndex::Search {
 
     const ExactIndex &index_;
     const Slots &memory_;
-    const Neighbours &neighbours_;
+    Found &found_;
     const float inverse_temperature_;
     const int threads_;
     const int64_t k_;
@@ -363,7 +341,7 @@ float ExactIndex::copy_key(const Slots &memory, int64_t slot, int8_t *room) {
     return float(std::max(made.length, made.coded));
 }
 
-void ExactIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *, int threads) {
+void ExactIndex::change(const Slots &memory, const int64_t *slots, int64_t n, const Found *, int threads) {
     if (!ready()) return rebuild(memory, threads);
     std::vector<float> longest((n + KEYS_A_TASK - 1) / KEYS_A_TASK, longest_);
     parallel(longest.size(), threads, [&](int64_t task, int) {
@@ -388,16 +366,15 @@ void ExactIndex::rebuild(const Slots &memory, int threads) {
     change(memory, nullptr, memory.used, nullptr, threads);
 }
 
-void ExactIndex::find(const Slots &memory, const Queries &queries, float inverse_temperature, int threads, int32_t *,
-                      const Neighbours &neighbours) const {
+void ExactIndex::find(const Slots &memory, float inverse_temperature, int threads, Found &found) const {
     if (!ready()) throw std::logic_error("An exact index finds nothing before it was rebuilt.");
-    threads = worth(queries.n * memory.used * key_size_, PRODUCTS_A_THREAD, threads);
-    Search search(*this, memory, neighbours, inverse_temperature, threads);
-    for (int64_t start = 0; start < queries.n; start += search.batch()) {
-        std::vector<Query> made(std::min(search.batch(), queries.n - start));
+    threads = worth(found.n * memory.used * key_size_, PRODUCTS_A_THREAD, threads);
+    Search search(*this, memory, found, inverse_temperature, threads);
+    for (int64_t start = 0; start < found.n; start += search.batch()) {
+        std::vector<Query> made(std::min(search.batch(), found.n - start));
         std::vector<Query *> all;
         for (Query &query : made) {
-            query.set(queries, start + int64_t(all.size()), key_size_, width(), longest_);
+            query.set(found, start + int64_t(all.size()), width(), longest_);
             all.push_back(&query);
         }
         search.run(all);

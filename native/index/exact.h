@@ -7,7 +7,7 @@
 #include "index.h"
 
 // Finds the k slots of the largest inner products, all of them, always: those that comparing every key in float32 would
-// find, in the same order, for any number of threads. exact.cpp has the proof.
+// find, in the same order, for any number of threads. docs/exact-search.md has the proof.
 class ExactIndex final : public Index {
   public:
     // The longest key: of more numbers, sums of products of codes would not be exact in float32.
@@ -18,13 +18,11 @@ class ExactIndex final : public Index {
     ExactIndex(int64_t key_size, int64_t capacity);
 
     // Throws std::logic_error where there is no copy: before the first `rebuild`, and after `release`.
-    void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
-              const Neighbours &) const override;
-    void change(const Slots &, const int64_t *slots, int64_t n, const Asked *, int threads) override;
+    void find(const Slots &, float inverse_temperature, int threads, Found &) const override;
+    void change(const Slots &, const int64_t *slots, int64_t n, const Found *, int threads) override;
     void rebuild(const Slots &, int threads) override;
 
-    // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it
-    // anew.
+    // Frees the copy, key_size (rounded up to a multiple of 8) + 8 bytes a slot. The next `rebuild` or `change` makes it anew.
     void release();
     bool ready() const { return codes_.size() > 0; }
 

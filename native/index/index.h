@@ -3,15 +3,8 @@
 
 #include <cstdint>
 
-#include "../memory/neighbours.h"
+#include "../memory/recall.h"
 #include "../memory/slots.h"
-
-// The queries of an update, and what `find` left for each of them.
-struct Asked {
-    Queries queries;
-    int64_t k = 1;                   // neighbours that each was asked for
-    const int32_t *hints = nullptr;  // (n, hints()), or null where they are not known
-};
 
 // An index owns what it derives from the keys, and keeps no pointer into the memory past a call.
 //
@@ -23,13 +16,12 @@ class Index {
     // How many numbers `find` leaves of each query, for the `change` that may follow.
     virtual int64_t hints() const { return 0; }
 
-    // Writes the k nearest neighbours of each query, and the hints, (n, hints()), unless null.
-    virtual void find(const Slots &, const Queries &, float inverse_temperature, int threads, int32_t *hints,
-                      const Neighbours &) const = 0;
+    // Writes the k nearest neighbours of each query, and perhaps the hints.
+    virtual void find(const Slots &, float inverse_temperature, int threads, Found &) const = 0;
 
     // Takes up the keys of n slots (ascending, distinct) as they are now: written, moved or emptied. `asked`: the queries
     // of the update that changed them, found since the last change; null where no update did.
-    virtual void change(const Slots &, const int64_t *slots, int64_t n, const Asked *asked, int threads) = 0;
+    virtual void change(const Slots &, const int64_t *slots, int64_t n, const Found *asked, int threads) = 0;
 
     // Takes up all slots as they are now.
     virtual void rebuild(const Slots &, int threads) = 0;

@@ -1,10 +1,10 @@
 // Keys that join, leave and change lists.
 #include <algorithm>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "../memory/parallel.h"
-#include "lists.h"
+#include "auto.h"
 #include "lists_probe.h"
 
 namespace {
@@ -16,7 +16,7 @@ constexpr int LONGEST = 64, LONGEST_OF_MANY = 32;
 // Keys to reassign: one per STEADY that change, and GROWTH / STEADY per key that is new, since centroids move most
 // then. More keep keys in their nearest lists and cost time.
 constexpr int STEADY = 8, GROWTH = 16;
-static_assert(Lists::MOST_DUE == 2 * TILE * STEADY);  // two tiles at once, which scan centroids faster
+static_assert(ListsState::MOST_DUE == 2 * TILE * STEADY);  // two tiles at once, which scan centroids faster
 constexpr int FARTHEST = 8;                           // one in so many keys of a list is a candidate, the farthest
 constexpr int ROUNDS = 4;                             // of 2-means at a split
 // Of many keys, as many centroids are compared as if so many lists were to be read, or a share of all.
@@ -76,10 +76,10 @@ void sort_distinct(std::vector<int32_t> &numbers) {
 }  // namespace
 
 // One change of the lists. It must not matter in which order a list has its keys: a restored one has them in another.
-class Lists::Changes {
+class AutoIndex::Changes {
   public:
-    Changes(Lists &of, const Slots &slots, int most_threads)
-        : state(of.state_), store(of.store_), memory(slots), threads(most_threads), probes(Probe::pool(most_threads)) {}
+    Changes(AutoIndex &of, const Slots &slots, int most_threads)
+        : state(of.state_), store(*of.lists_), memory(slots), threads(most_threads), probes(Probe::pool(most_threads)) {}
 
     // hints: the lists that the keys are compared with; empty: all.
     void change(const int64_t *changed, int64_t n, std::vector<int32_t> hints) {
@@ -99,7 +99,7 @@ class Lists::Changes {
             join();
             near.clear();  // lists may get other numbers from now on
             state.due += GROWTH * std::max<int64_t>(store.n_keys - before, 0) + part;
-            if (state.due >= MOST_DUE) {
+            if (state.due >= ListsState::MOST_DUE) {
                 reassign(state.due / STEADY);
                 state.due %= STEADY;
             }
@@ -160,9 +160,7 @@ class Lists::Changes {
             if (state.reassigned >= store.n_lists) state.reassigned = 0;
             const auto list = static_cast<int32_t>(state.reassigned++);
             places.clear();
-            store.keys.for_each_block(list, [&](Block block) {
-                for (int32_t row = 0; row < block.rows; row++) places.push_back(block.block * BLOCK + row);
-            });
+            store.keys.for_each_place(list, [&](int32_t place) { places.push_back(place); });
             const auto length = static_cast<int64_t>(places.size());
             dots.resize(length + 3);
             kernels::dots(store.centroids.code(list), store.at.codes.data(), places.data(), length, store.width, dots.data());
@@ -294,19 +292,18 @@ class Lists::Changes {
     }
 };
 
-void Lists::change(const Slots &memory, const int64_t *slots, int64_t n, const Asked *asked, int threads) {
+void AutoIndex::change_lists(const Slots &memory, const int64_t *slots, int64_t n, const Found *asked, int threads) {
     std::vector<int32_t> near;
-    if (asked && asked->hints && asked->queries.n <= MOST_HINTS)
-        near.assign(asked->hints, asked->hints + HINTS * asked->queries.n);
+    if (asked && asked->hints && asked->n <= MOST_HINTS)
+        near.assign(asked->hints, asked->hints + asked->hint_count * asked->n);
     sort_distinct(near);
-    if (!near.empty() && (near.front() < 0 || near.back() >= store_.n_lists)) near.clear();
+    if (!near.empty() && (near.front() < 0 || near.back() >= lists_->n_lists)) near.clear();
     // A stream of few keys at a time wakes no other thread, not even for what it does for many of them together.
     Changes(*this, memory, n >= KEYS_AT_ONCE ? threads : 1).change(slots, n, std::move(near));
 }
 
-void Lists::rebuild(const Slots &memory, ListsState state, int threads) {
-    std::vector<int32_t> list_of;
-    list_of.swap(state.list_of);
+void AutoIndex::rebuild_lists(const Slots &memory, ListsState state, int threads) {
+    const std::vector<int32_t> list_of = std::exchange(state.list_of, {});
     state_ = std::move(state);
     Changes(*this, memory, threads).rebuild(list_of);
 }

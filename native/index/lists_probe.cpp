@@ -179,7 +179,9 @@ void Probe::take(const ListStore &store, uint32_t row) {
 
 Ranking &Probe::read(const ListStore &store, const Slots &memory, int64_t k, int64_t to_read) {
     for (;;) {
-        read_whole(store, memory);
+        ranking.resize(0);
+        best_so_far = -2;
+        read_whole(store, memory, -2);
         blocks.clear();
         for (size_t i = n_read; i < std::min<size_t>(to_read, lists.order.size()); i++)
             take(store, Ranking::row(lists.order[i]));
@@ -224,30 +226,25 @@ int64_t Probe::choose_next(const ListStore &store, int64_t to_read) {
 }
 
 // Ranks all keys in `blocks`.
-void Probe::read_whole(const ListStore &store, const Slots &memory) {
+void Probe::read_whole(const ListStore &store, const Slots &memory, float least) {
     places.clear();
     for (const auto &[block, rows] : blocks)
         for (int32_t row = 0; row < rows; row++) places.push_back(block * BLOCK + row);
-    ranking.resize(0);
-    rank_places(store, memory, -2);
+    rank_places(store, memory, least);
 }
 
 // Ranks the keys in `blocks` that may be nearer than the best so far, and most of those that may be nearer than the last of
 // the k best, by sign codes first. None is dropped for being one of too many: keys that are too similar for their sign codes
 // to tell are all read.
 void Probe::read_near_keys(const ListStore &store, const Slots &memory, int64_t k) {
-    const float last = kth_best(k);
+    const float last = kth_best(k), least = last - DOUBT_OF_CODES * CODE_DEVIATION;
     const int limit = std::max(table.limit(store.size, best(), DOUBT_OF_BEST), table.limit(store.size, last, DOUBT_OF_LAST));
+    if (limit >= 255) return read_whole(store, memory, least);
     scan_blocks(store.size, store.at.signs);
-    pick_within(std::min(limit, 254));
-    if (limit >= 255) {
-        places.clear();
-        for (size_t i = 0; i < blocks.size(); i++)
-            for (int32_t row = 0; row < blocks[i].rows; row++) places.push_back(static_cast<int32_t>(i) * BLOCK + row);
-    }
+    pick_within(limit);
     for (auto &place : places) place = blocks[place / BLOCK].block * BLOCK + place % BLOCK;
     for (const int32_t place : places) __builtin_prefetch(&store.keys.members[place]);
-    rank_places(store, memory, last - DOUBT_OF_CODES * CODE_DEVIATION);
+    rank_places(store, memory, least);
 }
 
 // Ranks what is in `places` and at least so similar.
@@ -257,8 +254,10 @@ void Probe::rank_places(const ListStore &store, const Slots &memory, float least
     ranking.resize(static_cast<int64_t>(n + places.size()));
     for (size_t i = 0; i < places.size(); i++) {
         const int64_t slot = ranking.slots[n] = store.keys.members[places[i]];
-        ranking.similarities[n] = static_cast<float>(dots[i]) * OF_PRODUCT;
-        n += ranking.similarities[n] >= least && !(exclude >= 0 && memory.sources[slot] == exclude);
+        const float similarity = ranking.similarities[n] = static_cast<float>(dots[i]) * OF_PRODUCT;
+        const bool counts = similarity >= least && !memory.is_excluded(slot, exclude);
+        if (counts && similarity > best_so_far) best_so_far = similarity;
+        n += counts;
     }
     ranking.resize(static_cast<int64_t>(n));
 }
@@ -266,9 +265,13 @@ void Probe::rank_places(const ListStore &store, const Slots &memory, float least
 // Compares the best keys in float32, where 16 bits do not tell which of them is the nearest.
 void Probe::settle_best(const Slots &memory) {
     const float least = best() - DOUBT_OF_CODES * CODE_DEVIATION;
-    for (size_t i = 0; i < ranking.slots.size(); i++)
-        if (ranking.similarities[i] >= least)
-            ranking.similarities[i] = kernels::dot(query, memory.key(ranking.slots[i]), static_cast<int>(memory.key_size));
+    best_so_far = -2;
+    for (size_t i = 0; i < ranking.slots.size(); i++) {
+        float &similarity = ranking.similarities[i];
+        if (similarity >= least)
+            similarity = kernels::dot(query, memory.key(ranking.slots[i]), static_cast<int>(memory.key_size));
+        if (similarity > best_so_far) best_so_far = similarity;
+    }
 }
 
 float Probe::nearest_of_all(const ListStore &store, const Slots &memory) {
@@ -278,20 +281,6 @@ float Probe::nearest_of_all(const ListStore &store, const Slots &memory) {
     read_near_keys(store, memory, 1);
     settle_best(memory);
     return best();
-}
-
-float Probe::best() const {
-    // Positive floats compare as their bits do, above negative ones: compilers vectorise the maximum of integers.
-    int32_t most = INT32_MIN;
-    for (const float similarity : ranking.similarities) {
-        int32_t bits;
-        std::memcpy(&bits, &similarity, 4);
-        most = std::max(most, bits);
-    }
-    float similarity;
-    std::memcpy(&similarity, &most, 4);
-    if (most >= 0) return similarity;
-    return ranking.similarities.empty() ? -2 : *std::max_element(ranking.similarities.begin(), ranking.similarities.end());
 }
 
 // -2 where there are fewer than k.

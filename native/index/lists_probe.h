@@ -1,6 +1,6 @@
 // The search of one query in the lists: from the nearest centroids to the best keys.
 //
-// The nearest lists are read first: as many as were learned to be enough (lists.cpp), and as hold enough keys. A list that
+// The nearest lists are read first: as many as were learned to be enough (auto.cpp), and as hold enough keys. A list that
 // was not read may still hold a key nearer than the best so far: a key of the list is its centroid times a cosine (the
 // list's spread), plus the rest in some direction perpendicular to the centroid, and so is the query. How similar the two
 // are depends on the cosine between these two directions. What it would have to be to beat the best so far is the list's
@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../memory/neighbours.h"
+#include "../memory/recall.h"
 #include "../memory/slots.h"
 #include "lists_store.h"
 
@@ -52,7 +52,7 @@ class alignas(128) Probe {
     float nearest_of_all(const ListStore &, const Slots &);
 
     // The largest similarity so far; -2 where there is none.
-    float best() const;
+    float best() const { return best_so_far; }
     int64_t lists_read() const { return n_read; }
 
   private:
@@ -73,12 +73,13 @@ class alignas(128) Probe {
     std::vector<uint32_t> next;   // rows of `lists` to read next
     std::vector<float> sorted;
     Ranking ranking;  // keys
+    float best_so_far = -2;
 
     void scan_regions(const ListStore &, int64_t count);
     void pick_centroids(const ListStore &, bool in_regions);
     void take(const ListStore &, uint32_t row);
     int64_t choose_next(const ListStore &, int64_t to_read);
-    void read_whole(const ListStore &, const Slots &);
+    void read_whole(const ListStore &, const Slots &, float least);
     void read_near_keys(const ListStore &, const Slots &, int64_t k);
     void settle_best(const Slots &);
     void rank_places(const ListStore &, const Slots &, float least);

@@ -25,10 +25,7 @@ void ListStore::prefetch_place(int64_t place) const {
 
 std::vector<int32_t> ListStore::slots_of(int32_t list) const {
     std::vector<int32_t> slots;
-    keys.for_each_block(list, [&](Block block) {
-        const int32_t *first = &keys.members[int64_t{BLOCK} * block.block];
-        slots.insert(slots.end(), first, first + block.rows);
-    });
+    keys.for_each_place(list, [&](int32_t place) { slots.push_back(keys.members[place]); });
     std::sort(slots.begin(), slots.end());
     return slots;
 }
@@ -44,12 +41,10 @@ void ListStore::rebuild(const Slots &memory, const std::vector<int32_t> &list_of
         n_keys++;
     }
     parallel(n_lists, threads, [&](int64_t list, int) {
-        keys.for_each_block(static_cast<int32_t>(list), [&](Block block) {
-            for (int64_t place = int64_t{BLOCK} * block.block, end = place + block.rows; place < end; place++) {
-                quantise(memory.key(keys.members[place]), size, at.code(place));
-                at.signs.set(place, at.code(place));
-                count(static_cast<int32_t>(list), at.code(place), 1);
-            }
+        keys.for_each_place(static_cast<int32_t>(list), [&](int32_t place) {
+            quantise(memory.key(keys.members[place]), size, at.code(place));
+            at.signs.set(place, at.code(place));
+            count(static_cast<int32_t>(list), at.code(place), 1);
         });
     });
     std::vector<int32_t> all;

@@ -2,28 +2,26 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
+#define TARGET __attribute__((target("avx2")))
 #include "loops.h"
 
-// On each function instead of -mavx2 on the file: functions of the standard library that are compiled here must run on any
-// CPU, since the linker may take them for the other files too.
-#define AVX2 __attribute__((target("avx2")))
 // Keeps a vector in one register. Left to itself the compiler copies the sums around and loads queries twice, which
 // makes the loop slower by a fifth.
 #define KEEP(vector) __asm__("" : "+x"(vector))
 
-namespace kernels::avx2 {
+namespace kernels::variant {
 namespace {
 
-AVX2 INLINE __m256i load(const void *from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
-AVX2 INLINE void store(void *to, __m256i vector) { _mm256_storeu_si256(static_cast<__m256i *>(to), vector); }
+INLINE __m256i load(const void *from) { return _mm256_loadu_si256(static_cast<const __m256i *>(from)); }
+INLINE void store(void *to, __m256i vector) { _mm256_storeu_si256(static_cast<__m256i *>(to), vector); }
 
 // The products of a panel and Q queries over one segment, added to sums, or written there if it is the first one.
 //
 // maddubs adds pairs of products in 16 bits with saturation, which 2 * 127 * 127 never reaches. The sums of pairs wrap
-// around instead; that is harmless, because the sum over a segment less its OFFSET part is known to fit (index/exact.cpp).
+// around instead; that is harmless, because the sum over a segment less its OFFSET part is known to fit (docs/exact-search.md).
 // A function of its own, so that all sums find room in the registers.
 template <int Q>
-AVX2 __attribute__((noinline)) void multiply(const uint8_t *codes, int width, const Tile &tile, int segment,
+TARGET __attribute__((noinline)) void multiply(const uint8_t *codes, int width, const Tile &tile, int segment,
                                              int32_t (*sums)[PANEL]) {
     __m256i sum[Q][2];
     UNROLL for (int q = 0; q < Q; q++) sum[q][0] = sum[q][1] = _mm256_set1_epi32(static_cast<int>(tile.starts[q][segment]));
@@ -52,7 +50,7 @@ AVX2 __attribute__((noinline)) void multiply(const uint8_t *codes, int width, co
 }
 
 template <int Q>
-AVX2 void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
+TARGET void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
     const int share = panels.ahead_bytes / panels.count;
     for (int p = 0; p < panels.count; p++) {
         for (int byte = 0; byte < share; byte += 64) _mm_prefetch(panels.ahead + p * share + byte, _MM_HINT_T0);
@@ -72,12 +70,12 @@ AVX2 void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE
     }
 }
 
-AVX2 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
+TARGET void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
     const auto each = tile.queries == 1 ? scan_tile<1> : tile.queries == 2 ? scan_tile<2> : scan_tile<4>;
     each(panels, tile, sums, masks);
 }
 
-AVX2 INLINE __m256i dot_of(const int16_t *query, const int16_t *code, int64_t width) {
+INLINE __m256i dot_of(const int16_t *query, const int16_t *code, int64_t width) {
     __m256i sum = _mm256_setzero_si256();
     UNROLL for (int64_t i = 0; i < width; i += 16)
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(load(query + i), load(code + i)));
@@ -85,14 +83,14 @@ AVX2 INLINE __m256i dot_of(const int16_t *query, const int16_t *code, int64_t wi
 }
 
 template <int64_t WIDTH>
-AVX2 void dots_of(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t any_width,
+TARGET void dots_of(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t any_width,
                   int32_t *out) {
     const int64_t width = WIDTH ? WIDTH : any_width;
     for (int64_t i = 0; i < n; i += 4) {
         __m256i sums[4];
         UNROLL for (int64_t j = 0; j < 4; j++) {  // past the end, the last row once more
-            loops::prefetch_row(loops::row(codes, ids, std::min(i + j + ROWS_AHEAD, n - 1), width), width);
-            sums[j] = dot_of(query, loops::row(codes, ids, std::min(i + j, n - 1), width), width);
+            prefetch_row(row(codes, ids, std::min(i + j + ROWS_AHEAD, n - 1), width), width);
+            sums[j] = dot_of(query, row(codes, ids, std::min(i + j, n - 1), width), width);
         }
         const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
         _mm_storeu_si128(reinterpret_cast<__m128i *>(out + i),
@@ -100,44 +98,30 @@ AVX2 void dots_of(const int16_t *query, const int16_t *codes, const int32_t *ids
     }
 }
 
-AVX2 void dots(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
+TARGET void dots(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
     (width == 128 ? dots_of<128> : dots_of<0>)(query, codes, ids, n, width, out);
 }
 
-// Two nibbles of 32 codes at a time.
-template <int QUERIES>
-AVX2 void distances_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                       uint8_t *const *out) {
-    const __m256i mask = _mm256_set1_epi8(15);
-    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
-        __m256i low[QUERIES] = {}, high[QUERIES] = {};  // codes 0 to 15, and 16 to 31; in both halves
-        UNROLL for (int64_t j = 0; j < nibbles; j += 2) {
-            const __m256i pair = load(signs + 16 * j);
-            const __m256i first = _mm256_and_si256(pair, mask), second = _mm256_and_si256(_mm256_srli_epi16(pair, 4), mask);
-            UNROLL for (int query = 0; query < QUERIES; query++) {
-                const __m256i cost = load(costs[query] + 16 * j);
-                low[query] = _mm256_adds_epu8(low[query], _mm256_shuffle_epi8(cost, first));
-                high[query] = _mm256_adds_epu8(high[query], _mm256_shuffle_epi8(cost, second));
-            }
-        }
-        UNROLL for (int query = 0; query < QUERIES; query++)
-            store(out[query] + group * GROUP, _mm256_adds_epu8(_mm256_permute2x128_si256(low[query], high[query], 0x20),
-                                                               _mm256_permute2x128_si256(low[query], high[query], 0x31)));
+struct Bytes {
+    using Vector = __m256i;
+    static constexpr int NIBBLES = 2;
+    INLINE static Vector zero() { return _mm256_setzero_si256(); }
+    INLINE static Vector load(const uint8_t *from) { return variant::load(from); }
+    INLINE static Vector low(Vector both) { return _mm256_and_si256(both, _mm256_set1_epi8(15)); }
+    INLINE static Vector high(Vector both) { return low(_mm256_srli_epi16(both, 4)); }
+    INLINE static Vector look_up(Vector table, Vector nibbles) { return _mm256_shuffle_epi8(table, nibbles); }
+    INLINE static Vector add(Vector a, Vector b) { return _mm256_adds_epu8(a, b); }
+    INLINE static void store(Vector low, Vector high, uint8_t *out) {
+        variant::store(out, add(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31)));
     }
-}
+};
 
-AVX2 void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                    uint8_t *const *out) {
-    static constexpr decltype(&distances_in<1>) in[] = {distances_in<1>, distances_in<2>, distances_in<3>, distances_in<4>};
-    in[queries - 1](costs, signs, groups, nibbles, out);
-}
-
-AVX2 INLINE uint64_t within_bits(const uint8_t *distances, __m256i limits) {
+INLINE uint64_t within_bits(const uint8_t *distances, __m256i limits) {
     return static_cast<uint32_t>(
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(load(distances), limits), load(distances))));
 }
 
-AVX2 int64_t within(const uint8_t *distances, int64_t n, int limit, int32_t *out) {
+TARGET int64_t within(const uint8_t *distances, int64_t n, int limit, int32_t *out) {
     const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
     int64_t found = 0, i = 0;
     for (; i + 64 <= n; i += 64) {
@@ -159,15 +143,9 @@ AVX2 int64_t within(const uint8_t *distances, int64_t n, int limit, int32_t *out
     return found;
 }
 
-AVX2 float dot(const float *a, const float *b, int size) { return loops::dot(a, b, size); }
-AVX2 int64_t count(const uint8_t *distances, int64_t groups, int64_t step, int limit) {
-    return loops::count(distances, groups, step, limit);
-}
-AVX2 void rotate(const int16_t *code, int64_t width, int64_t bits, int32_t *out) { loops::rotate(code, width, bits, out); }
-
 }  // namespace
 
-Table make() { return {"avx2", scan, dot, dots, distances, count, within, rotate}; }
+Table make_avx2() { return {"avx2", scan, dot, dots, distances<Bytes>, count, within, rotate}; }
 
-}  // namespace kernels::avx2
+}  // namespace kernels::variant
 #endif

@@ -6,18 +6,18 @@
 #endif
 #include <immintrin.h>
 
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vnni")))
 #include "loops.h"
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vnni")))
 // Keeps a vector in one register: GCC copies every sum back and forth otherwise.
 #define KEEP(vector) __asm__("" : "+v"(vector))
 
-namespace kernels::avx512 {
+namespace kernels::variant {
 namespace {
 
 // P panels and Q queries at a time: P * Q sums, P keys and a query are in registers.
 template <int P, int Q>
-AVX512 void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
+TARGET void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
     const int share = panels.ahead_bytes / (panels.count / P);
     const int64_t width = panels.width;
     for (int p = 0; p < panels.count; p += P) {
@@ -54,7 +54,7 @@ AVX512 void scan_tile(const Panels &panels, const Tile &tile, int32_t (*sums)[TI
     }
 }
 
-AVX512 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
+TARGET void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
     // Where no other tile passes over these panels, memory is the limit, and it is read fastest from beginning to end.
     const bool once = panels.ahead_bytes >= panels.count * PANEL * panels.width;
     const auto each = tile.queries == 1 ? scan_tile<1, 1>
@@ -64,49 +64,31 @@ AVX512 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][P
     each(panels, tile, sums, masks);
 }
 
-// Four nibbles of 32 codes at a time. Sums that stop at 255 are the same in any order.
-template <int QUERIES>
-AVX512 void distances_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                         uint8_t *const *out) {
-    const __m512i mask = _mm512_set1_epi8(15);
-    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
-        __m512i sums[QUERIES][2];  // codes 0 to 15, and 16 to 31; in all four quarters
-        UNROLL for (int query = 0; query < QUERIES; query++) sums[query][0] = sums[query][1] = _mm512_setzero_si512();
-        UNROLL for (int64_t j = 0; j < nibbles; j += 4) {
-            const __m512i four = _mm512_loadu_si512(signs + 16 * j);
-            const __m512i low = _mm512_and_si512(four, mask), high = _mm512_and_si512(_mm512_srli_epi16(four, 4), mask);
-            UNROLL for (int query = 0; query < QUERIES; query++) {
-                const __m512i cost = _mm512_loadu_si512(costs[query] + 16 * j);
-                sums[query][0] = _mm512_adds_epu8(sums[query][0], _mm512_shuffle_epi8(cost, low));
-                sums[query][1] = _mm512_adds_epu8(sums[query][1], _mm512_shuffle_epi8(cost, high));
-            }
-        }
-        UNROLL for (int query = 0; query < QUERIES; query++) {
-            __m256i half[2];
-            UNROLL for (int i = 0; i < 2; i++)
-                half[i] = _mm256_adds_epu8(_mm512_castsi512_si256(sums[query][i]),
-                                           _mm512_extracti64x4_epi64(sums[query][i], 1));
-            _mm256_storeu_si256(reinterpret_cast<__m256i *>(out[query] + group * GROUP),
-                                _mm256_adds_epu8(_mm256_permute2x128_si256(half[0], half[1], 0x20),
-                                                 _mm256_permute2x128_si256(half[0], half[1], 0x31)));
-        }
+struct Bytes {
+    using Vector = __m512i;
+    static constexpr int NIBBLES = 4;
+    INLINE static Vector zero() { return _mm512_setzero_si512(); }
+    INLINE static Vector load(const uint8_t *from) { return _mm512_loadu_si512(from); }
+    INLINE static Vector low(Vector both) { return _mm512_and_si512(both, _mm512_set1_epi8(15)); }
+    INLINE static Vector high(Vector both) { return low(_mm512_srli_epi16(both, 4)); }
+    INLINE static Vector look_up(Vector table, Vector nibbles) { return _mm512_shuffle_epi8(table, nibbles); }
+    INLINE static Vector add(Vector a, Vector b) { return _mm512_adds_epu8(a, b); }
+    INLINE static void store(Vector low, Vector high, uint8_t *out) {
+        const __m256i a = _mm256_adds_epu8(_mm512_castsi512_si256(low), _mm512_extracti64x4_epi64(low, 1));
+        const __m256i b = _mm256_adds_epu8(_mm512_castsi512_si256(high), _mm512_extracti64x4_epi64(high, 1));
+        const __m256i sum = _mm256_adds_epu8(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(out), sum);
     }
-}
-
-AVX512 void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
-                      uint8_t *const *out) {
-    static constexpr decltype(&distances_in<1>) in[] = {distances_in<1>, distances_in<2>, distances_in<3>, distances_in<4>};
-    in[queries - 1](costs, signs, groups, nibbles, out);
-}
+};
 
 }  // namespace
 
-Table make(Table table) {
+Table make_avx512(Table table) {
     table.name = "avx512";
     table.scan = scan;
-    table.distances = distances;
+    table.distances = distances<Bytes>;
     return table;
 }
 
-}  // namespace kernels::avx512
+}  // namespace kernels::variant
 #endif

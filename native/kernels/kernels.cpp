@@ -9,32 +9,27 @@
 namespace kernels {
 
 // Some variants change only a part of the one before.
-namespace plain {
-Table make();
-}
-namespace avx2 {
-Table make();
-}
-namespace avx512 {
-Table make(Table);
-}
-namespace neon {
-Table make(Table);
+namespace variant {
+Table make_plain();
+Table make_avx2();
+Table make_avx512(Table);
+Table make_neon(Table);
 Table make_dotprod(Table);
-}  // namespace neon
+}  // namespace variant
 
 namespace {
 
 std::vector<Table> tables() {
-    std::vector<Table> all = {plain::make()};
+    using namespace variant;
+    std::vector<Table> all = {make_plain()};
 #if defined(__x86_64__) && defined(__GNUC__)
     // These ask the operating system too, which must keep the registers.
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) all.push_back(avx2::make());
+    if (__builtin_cpu_supports("avx2")) all.push_back(make_avx2());
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
-        all.push_back(avx512::make(all.back()));
+        all.push_back(make_avx512(all.back()));
 #elif defined(__aarch64__) && defined(__GNUC__)
-    all.push_back(neon::make(all.back()));
+    all.push_back(make_neon(all.back()));
 #if defined(__ARM_FEATURE_DOTPROD)
     constexpr bool dotprod = true;
 #elif defined(__linux__)
@@ -42,7 +37,7 @@ std::vector<Table> tables() {
 #else
     constexpr bool dotprod = false;
 #endif
-    if (dotprod) all.push_back(neon::make_dotprod(all.back()));
+    if (dotprod) all.push_back(make_dotprod(all.back()));
 #endif
     return all;
 }

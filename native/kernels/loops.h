@@ -1,4 +1,6 @@
-// Loops that compilers vectorise well enough: inlined into a function of each variant, for its instruction set.
+// Loops that variants share. A file compiles them for the instruction set that it calls TARGET, before it includes this: on
+// each function instead of -mavx2 on the file, since functions of the standard library that are compiled there must run on
+// any CPU; the linker may take them for the other files too.
 #pragma once
 
 #include <algorithm>
@@ -7,17 +9,21 @@
 
 #include "kernels.h"
 
-#define INLINE inline __attribute__((always_inline))
+#ifndef TARGET
+#define TARGET
+#endif
+#define INLINE TARGET inline __attribute__((always_inline))
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 
-namespace kernels::loops {
+namespace kernels::variant {
+namespace {  // each file has its own
 
 // 32 sums side by side, added up as a tree: an order that vectors of any length can follow.
-INLINE float dot(const float *a, const float *b, int size) {
+TARGET inline float dot(const float *a, const float *b, int size) {
     typedef float Eight __attribute__((vector_size(32)));  // of a CPU with shorter vectors the compiler takes several
     Eight sums[4] = {}, x, y;
     for (; size >= 32; a += 32, b += 32, size -= 32)
@@ -35,7 +41,7 @@ INLINE float dot(const float *a, const float *b, int size) {
     return rest[0];
 }
 
-INLINE int64_t count(const uint8_t *distances, int64_t groups, int64_t step, int limit) {
+TARGET inline int64_t count(const uint8_t *distances, int64_t groups, int64_t step, int limit) {
     constexpr int MOST = 255;  // groups that are counted in bytes
     int64_t found = 0;
     for (int64_t group = 0; group < groups;) {
@@ -48,7 +54,7 @@ INLINE int64_t count(const uint8_t *distances, int64_t groups, int64_t step, int
 }
 
 // Each round of the Hadamard transform is the same loop, from one half of the room into the other (Pease 1968).
-INLINE void rotate(const int16_t *__restrict code, int64_t width, int64_t bits, int32_t *__restrict out) {
+TARGET inline void rotate(const int16_t *__restrict code, int64_t width, int64_t bits, int32_t *__restrict out) {
     int64_t size = 32;
     while (size < width) size *= 2;
     const bool odd = __builtin_ctzll(size) % 2;
@@ -81,4 +87,36 @@ INLINE void prefetch_row(const int16_t *row, int64_t width) {
     for (int64_t i = 0; i < width; i += 32) __builtin_prefetch(row + i);
 }
 
-}  // namespace kernels::loops
+// Bytes has what is done with a vector of bytes, 16 for each of Bytes::NIBBLES nibbles of 32 codes. Sums that stop at 255 are
+// the same in any order.
+template <typename Bytes, int QUERIES>
+TARGET void distances_of(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                         uint8_t *const *out) {
+    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
+        typename Bytes::Vector low[QUERIES], high[QUERIES];  // codes 0 to 15, and 16 to 31; once for each nibble
+        UNROLL for (int query = 0; query < QUERIES; query++) low[query] = high[query] = Bytes::zero();
+        UNROLL for (int64_t j = 0; j < nibbles; j += Bytes::NIBBLES) {
+            const auto both = Bytes::load(signs + 16 * j), first = Bytes::low(both), second = Bytes::high(both);
+            UNROLL for (int query = 0; query < QUERIES; query++) {
+                const auto cost = Bytes::load(costs[query] + 16 * j);
+                low[query] = Bytes::add(low[query], Bytes::look_up(cost, first));
+                high[query] = Bytes::add(high[query], Bytes::look_up(cost, second));
+            }
+        }
+        UNROLL for (int query = 0; query < QUERIES; query++)
+            Bytes::store(low[query], high[query], out[query] + group * GROUP);
+    }
+}
+
+template <typename Bytes>
+TARGET void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
+                      uint8_t *const *out) {
+    const auto of = queries == 1   ? distances_of<Bytes, 1>
+                    : queries == 2 ? distances_of<Bytes, 2>
+                    : queries == 3 ? distances_of<Bytes, 3>
+                                   : distances_of<Bytes, 4>;
+    of(costs, signs, groups, nibbles, out);
+}
+
+}  // namespace
+}  // namespace kernels::variant

@@ -12,13 +12,13 @@
 #define DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
 #endif
 
-namespace kernels::neon {
+namespace kernels::variant {
 namespace {
 
 void dots(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
     for (int64_t i = 0; i < n; i++) {
-        loops::prefetch_row(loops::row(codes, ids, std::min(i + ROWS_AHEAD, n - 1), width), width);
-        const int16_t *code = loops::row(codes, ids, i, width);
+        prefetch_row(row(codes, ids, std::min(i + ROWS_AHEAD, n - 1), width), width);
+        const int16_t *code = row(codes, ids, i, width);
         int32x4_t low = {}, high = {};
         for (int64_t j = 0; j < width; j += 8) {
             const int16x8_t q = vld1q_s16(query + j), c = vld1q_s16(code + j);
@@ -29,30 +29,20 @@ void dots(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_
     }
 }
 
-// A nibble of 32 codes at a time.
-template <int QUERIES>
-void distances_in(const uint8_t *const *costs, const uint8_t *signs, int64_t groups, int64_t nibbles, uint8_t *const *out) {
-    for (int64_t group = 0; group < groups; group++, signs += 16 * nibbles) {
-        uint8x16_t sums[QUERIES][2] = {};  // codes 0 to 15, and 16 to 31
-        for (int64_t j = 0; j < nibbles; j++) {
-            const uint8x16_t both = vld1q_u8(signs + 16 * j);
-            const uint8x16_t low = vandq_u8(both, vdupq_n_u8(15)), high = vshrq_n_u8(both, 4);
-            UNROLL for (int query = 0; query < QUERIES; query++) {
-                const uint8x16_t cost = vld1q_u8(costs[query] + 16 * j);
-                sums[query][0] = vqaddq_u8(sums[query][0], vqtbl1q_u8(cost, low));
-                sums[query][1] = vqaddq_u8(sums[query][1], vqtbl1q_u8(cost, high));
-            }
-        }
-        for (int query = 0; query < QUERIES; query++)
-            for (int half = 0; half < 2; half++) vst1q_u8(out[query] + group * GROUP + 16 * half, sums[query][half]);
+struct Bytes {
+    using Vector = uint8x16_t;
+    static constexpr int NIBBLES = 1;
+    INLINE static Vector zero() { return vdupq_n_u8(0); }
+    INLINE static Vector load(const uint8_t *from) { return vld1q_u8(from); }
+    INLINE static Vector low(Vector both) { return vandq_u8(both, vdupq_n_u8(15)); }
+    INLINE static Vector high(Vector both) { return vshrq_n_u8(both, 4); }
+    INLINE static Vector look_up(Vector table, Vector nibbles) { return vqtbl1q_u8(table, nibbles); }
+    INLINE static Vector add(Vector a, Vector b) { return vqaddq_u8(a, b); }
+    INLINE static void store(Vector low, Vector high, uint8_t *out) {
+        vst1q_u8(out, low);
+        vst1q_u8(out + 16, high);
     }
-}
-
-void distances(const uint8_t *const *costs, int queries, const uint8_t *signs, int64_t groups, int64_t nibbles,
-               uint8_t *const *out) {
-    static constexpr decltype(&distances_in<1>) in[] = {distances_in<1>, distances_in<2>, distances_in<3>, distances_in<4>};
-    in[queries - 1](costs, signs, groups, nibbles, out);
-}
+};
 
 #ifdef DOTPROD
 // A stored code, c + OFFSET, is at most 127, so it is the same as a signed byte.
@@ -92,10 +82,10 @@ DOTPROD void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][
 
 }  // namespace
 
-Table make(Table table) {
+Table make_neon(Table table) {
     table.name = "neon";
     table.dots = dots;
-    table.distances = distances;
+    table.distances = distances<Bytes>;
     return table;
 }
 
@@ -107,5 +97,5 @@ Table make_dotprod(Table table) {
     return table;
 }
 
-}  // namespace kernels::neon
+}  // namespace kernels::variant
 #endif

@@ -1,7 +1,7 @@
 // Standard C++: what all variants must give.
 #include "loops.h"
 
-namespace kernels::plain {
+namespace kernels::variant {
 namespace {
 
 void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], uint64_t *masks) {
@@ -25,7 +25,7 @@ void scan(const Panels &panels, const Tile &tile, int32_t (*sums)[TILE][PANEL], 
 
 void dots(const int16_t *query, const int16_t *codes, const int32_t *ids, int64_t n, int64_t width, int32_t *out) {
     for (int64_t i = 0; i < n; i++) {
-        const int16_t *code = loops::row(codes, ids, i, width);
+        const int16_t *code = row(codes, ids, i, width);
         uint32_t sum = 0;  // a part of it may not fit into 31 bits
         for (int64_t j = 0; j < width; j++) sum += static_cast<uint32_t>(query[j] * code[j]);
         out[i] = static_cast<int32_t>(sum);
@@ -55,6 +55,6 @@ int64_t within(const uint8_t *distances, int64_t n, int limit, int32_t *out) {
 
 }  // namespace
 
-Table make() { return {"plain", scan, loops::dot, dots, distances, loops::count, within, loops::rotate}; }
+Table make_plain() { return {"plain", scan, dot, dots, distances, count, within, rotate}; }
 
-}  // namespace kernels::plain
+}  // namespace kernels::variant

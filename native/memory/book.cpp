@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace {
 
-// A number in [0, 1) that follows from a seed and a slot, by SplitMix64 (Steele et al. 2014). As in backend/torch.py.
+// A number in [0, 1) that follows from a seed and a slot, by SplitMix64 (Steele et al. 2014). As in backend/torch_backend.py.
 double uniform(uint64_t seed, int64_t slot) {
     uint64_t x = seed + (static_cast<uint64_t>(slot) + 1) * 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -39,117 +40,89 @@ void Book::rebuild(const Slots &memory) {
     for (int64_t line = head_; line < tail_; line++) link(log_[line].slot, memory.values[log_[line].slot]);
 }
 
-// One line for each filled slot, in order of time and then of slots, as `touch` leaves them.
+// One line for each filled slot, in order of time and then of slots, as `follow` leaves them.
 void Book::write_log(const Slots &memory) {
     head_ = tail_ = 0;
     for (int64_t slot = 0; slot < used_; slot++)
         if (memory.times[slot] >= 0) log_[tail_++] = {slot, memory.times[slot]};
-    std::sort(log_.data(), log_.data() + tail_,
-              [](const Line &a, const Line &b) { return a.time != b.time ? a.time < b.time : a.slot < b.slot; });
+    std::sort(log_.data(), log_.data() + tail_);
 }
 
-// The oldest slots: at least `count` of them, and all that are less than `reach` younger than the last of these; fewer where
-// there are no more.
-std::vector<int64_t> Book::oldest(const Slots &memory, int64_t count, int64_t reach) {
-    constexpr int64_t AHEAD = 32;  // lines; slots stand in no order, and each would be a cache miss to wait for
-    std::vector<int64_t> slots;
-    int64_t bound = std::numeric_limits<int64_t>::max(), first = tail_;
-    for (int64_t line = head_; line < tail_ && log_[line].time < bound; line++) {
-        if (line + AHEAD < tail_) __builtin_prefetch(memory.times + log_[line + AHEAD].slot);
-        if (memory.times[log_[line].slot] != log_[line].time) continue;
-        if (slots.empty()) first = line;
-        slots.push_back(log_[line].slot);
-        if (static_cast<int64_t>(slots.size()) == count) bound = log_[line].time + reach;
-    }
-    head_ = first;
-    return slots;
-}
-
-// The oldest slots with their noise, in no order; the `count` of them with the largest age + r are among them. Noise less than
+// The `count` slots with the largest age + r, the first of them first; fewer where there are no more. Noise less than
 // `age_noise` can lift a slot past the count-th oldest only if it was touched less than `age_noise` updates after it: the log
 // is in order of time, so those stand together.
-std::vector<Book::Aged> Book::aged(const Slots &memory, int64_t count, double age_noise, uint64_t seed) {
-    std::vector<Aged> aged;
+std::vector<Book::Aged> Book::oldest(const Slots &memory, int64_t count, double age_noise, uint64_t seed) {
+    constexpr int64_t AHEAD = 32;  // lines; slots stand in no order, and each would be a cache miss to wait for
     const auto reach = static_cast<int64_t>(std::min(std::max(std::ceil(age_noise), 1.0), 0x1p62));
-    for (const int64_t slot : oldest(memory, count, reach))
-        aged.push_back({static_cast<double>(memory.times[slot]) - age_noise * uniform(seed, slot), slot});
+    std::vector<Aged> aged;
+    int64_t bound = std::numeric_limits<int64_t>::max(), first = tail_;
+    for (int64_t line = head_; line < tail_ && log_[line].time < bound; line++) {
+        const auto [slot, time] = log_[line];
+        if (line + AHEAD < tail_) __builtin_prefetch(memory.times + log_[line + AHEAD].slot);
+        if (memory.times[slot] != time) continue;
+        if (aged.empty()) first = line;
+        aged.push_back({static_cast<double>(time) - age_noise * uniform(seed, slot), slot});
+        if (static_cast<int64_t>(aged.size()) == count) bound = time + reach;
+    }
+    head_ = first;
+    const auto end = aged.begin() + std::min<int64_t>(count, aged.size());
+    std::partial_sort(aged.begin(), end, aged.end());
+    aged.erase(end, aged.end());
     return aged;
 }
 
 std::vector<double> Book::offers(const Slots &memory, const std::vector<int64_t> &confirmed, int64_t count, double age_noise,
                                  uint64_t seed) {
-    std::vector<Aged> all = aged(memory, count + static_cast<int64_t>(confirmed.size()), age_noise, seed);
-    auto is_confirmed = [&](const Aged &each) { return std::binary_search(confirmed.begin(), confirmed.end(), each.slot); };
-    all.erase(std::remove_if(all.begin(), all.end(), is_confirmed), all.end());
-    const int64_t n = std::min<int64_t>(count, all.size());
-    std::partial_sort(all.begin(), all.begin() + n, all.end());
     std::vector<double> since;
-    for (int64_t i = 0; i < n; i++) since.push_back(all[i].since);
+    for (const Aged &each : oldest(memory, count + static_cast<int64_t>(confirmed.size()), age_noise, seed))
+        if (!std::binary_search(confirmed.begin(), confirmed.end(), each.slot)) since.push_back(each.since);
+    since.resize(std::min<int64_t>(count, since.size()));
     return since;
 }
 
-void Book::choose(const Slots &memory, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed,
-                  std::vector<int64_t> &written) {
+std::vector<int64_t> Book::choose(const Slots &memory, const std::vector<int64_t> &confirmed, int64_t count, double age_noise,
+                                  uint64_t seed) {
     const int64_t holes = std::min(count, holes_left()), fresh = std::min(count - holes, capacity_ - used_);
-    written.assign(holes_.begin() + next_hole_, holes_.begin() + next_hole_ + holes);
+    std::vector<int64_t> written(holes_.begin() + next_hole_, holes_.begin() + next_hole_ + holes);
     for (int64_t i = 0; i < fresh; i++) written.push_back(used_ + i);
     next_hole_ += holes;
     used_ += fresh;
     count -= holes + fresh;
-    if (count == 0) return;
+    if (count == 0) return written;
 
     for (const int64_t slot : confirmed) memory.times[slot] = *memory.now;  // so that their lines are no longer live
-    std::vector<Aged> all = aged(memory, count, age_noise, seed);
-    const int64_t chosen = std::min<int64_t>(count, all.size());
-    std::partial_sort(all.begin(), all.begin() + chosen, all.end());
-    for (int64_t i = 0; i < chosen; i++) written.push_back(all[i].slot);
-    written.insert(written.end(), confirmed.begin(), confirmed.begin() + (count - chosen));
+    const std::vector<Aged> aged = oldest(memory, count, age_noise, seed);
+    for (const Aged &each : aged) written.push_back(each.slot);
+    written.insert(written.end(), confirmed.begin(), confirmed.begin() + (count - static_cast<int64_t>(aged.size())));
+    return written;
 }
 
-void Book::leave(const int64_t *slots, int64_t count) {
-    for (int64_t i = 0; i < count; i++) unlink(slots[i]);
+void Book::leave(const std::vector<int64_t> &slots) {
+    for (const int64_t slot : slots) unlink(slot);
 }
 
-void Book::touch(const Slots &memory, const int64_t *slots, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        memory.times[slots[i]] = *memory.now;
-        link(slots[i], memory.values[slots[i]]);
-    }
-    if (tail_ + count > log_.size()) return write_log(memory);
-    for (int64_t i = 0; i < count; i++) log_[tail_++] = {slots[i], *memory.now};
-}
-
-void Book::put(const Slots &memory, const int64_t *slots, int64_t count, bool follows) {
-    const int64_t last = tail_ > 0 ? log_[tail_ - 1].time : -1;
+void Book::follow(const Slots &memory, const std::vector<int64_t> &slots) {
     std::vector<Line> lines;
-    for (int64_t i = 0; i < count; i++) {
-        follows = follows && memory.times[slots[i]] > last;
-        lines.push_back({slots[i], memory.times[slots[i]]});
+    for (const int64_t slot : slots)
+        if (memory.values[slot] >= 0) lines.push_back({slot, memory.times[slot]});
+    for (; !lines.empty() && used_ <= lines.back().slot; used_++) holes_.push_back(used_);
+    std::vector<int64_t> changed;  // slots that became holes, or are none any more
+    for (const int64_t slot : slots) {
+        const bool was_hole = slot >= used_ || std::binary_search(holes_.begin() + next_hole_, holes_.end(), slot);
+        if (was_hole != (memory.values[slot] < 0)) changed.push_back(slot);
     }
-    if (!follows) return rebuild(memory);
-    for (int64_t i = 0; i < count; i++) {
-        for (; used_ <= slots[i]; used_++)
-            if (used_ < slots[i]) holes_.push_back(used_);
-        const auto hole = std::lower_bound(holes_.begin() + next_hole_, holes_.end(), slots[i]);
-        if (hole == holes_.end() || *hole != slots[i]) continue;
-        if (hole == holes_.begin() + next_hole_)
-            next_hole_++;
-        else
-            holes_.erase(hole);
+    if (!changed.empty()) {
+        std::vector<int64_t> holes;
+        std::set_symmetric_difference(holes_.begin() + next_hole_, holes_.end(), changed.begin(), changed.end(),
+                                      std::back_inserter(holes));
+        holes_.swap(holes);
+        next_hole_ = 0;
     }
-    std::sort(lines.begin(), lines.end(),
-              [](const Line &a, const Line &b) { return a.time != b.time ? a.time < b.time : a.slot < b.slot; });
+    std::sort(lines.begin(), lines.end());
+    if (!lines.empty() && tail_ > 0 && lines.front().time <= log_[tail_ - 1].time) return rebuild(memory);
     for (const Line &line : lines) link(line.slot, memory.values[line.slot]);
-    if (tail_ + count > log_.size()) return write_log(memory);
-    for (const Line &line : lines) log_[tail_++] = line;
-}
-
-void Book::erase(const int64_t *slots, int64_t count) {
-    leave(slots, count);
-    std::vector<int64_t> all(holes_left() + count);
-    std::merge(holes_.begin() + next_hole_, holes_.end(), slots, slots + count, all.begin());
-    holes_.swap(all);
-    next_hole_ = 0;
+    if (tail_ + static_cast<int64_t>(lines.size()) > log_.size()) return write_log(memory);
+    tail_ = std::copy(lines.begin(), lines.end(), log_.data() + tail_) - log_.data();
 }
 
 int32_t Book::bucket(int64_t value) const {
@@ -175,7 +148,6 @@ void Book::unlink(int64_t slot) {
 
 int64_t Book::newest(const Slots &memory, int64_t value, int64_t excluded) const {
     int32_t slot = heads_[bucket(value)];
-    auto fits = [&] { return memory.values[slot] == value && !(excluded >= 0 && excluded == memory.sources[slot]); };
-    while (slot >= 0 && !fits()) slot = next_[slot];
+    while (slot >= 0 && (memory.values[slot] != value || memory.is_excluded(slot, excluded))) slot = next_[slot];
     return slot;
 }

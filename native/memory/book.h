@@ -34,24 +34,18 @@ class Book {
     // Chooses `count` slots to write, at most capacity of them: empty ones first, the lowest before the others, then those of
     // the largest age + r, r in [0, age_noise), which follows from the seed and the slot. A confirmed slot (ascending) is
     // taken only where no other is left. They count as used from now on.
-    void choose(const Slots &, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed,
-                std::vector<int64_t> &written);
+    std::vector<int64_t> choose(const Slots &, const std::vector<int64_t> &confirmed, int64_t count, double age_noise,
+                                uint64_t seed);
 
     // What the slots that `choose` would write over have, if `count` were to be: their time less their noise, the least first.
     // Changes nothing. Of several memories that are one, the least of all are written over.
-    std::vector<double> offers(const Slots &, const std::vector<int64_t> &confirmed, int64_t count, double age_noise, uint64_t seed);
+    std::vector<double> offers(const Slots &, const std::vector<int64_t> &confirmed, int64_t count, double age_noise,
+                               uint64_t seed);
 
-    // To be called before and after slots (ascending) are written or confirmed; the memory's time is that of the update.
-    void leave(const int64_t *slots, int64_t count);
-    void touch(const Slots &, const int64_t *slots, int64_t count);
-
-    // To be called after slots (ascending), left before, were put as they are now. `follows`: none was emptied, and each has a
-    // later time than it had; where all are later than the last touch, that costs what it touches. Else the book is
-    // made anew.
-    void put(const Slots &, const int64_t *slots, int64_t count, bool follows);
-
-    // To be called after filled slots (ascending) were emptied.
-    void erase(const int64_t *slots, int64_t count);
+    // To be called before and after slots (ascending) are written, confirmed or emptied. That costs what it touches where all
+    // times are later than those before; else the book is made anew.
+    void leave(const std::vector<int64_t> &slots);
+    void follow(const Slots &, const std::vector<int64_t> &slots);
 
     // The slot of this value that was touched last and was not founded by the excluded source (-1: none), or -1.
     int64_t newest(const Slots &, int64_t value, int64_t excluded) const;
@@ -61,6 +55,7 @@ class Book {
     // its slot has not been touched again. A full log is written anew, once in capacity / 4 touches or more.
     struct Line {
         int64_t slot, time;
+        bool operator<(const Line &other) const { return time != other.time ? time < other.time : slot < other.slot; }
     };
 
     int64_t capacity_ = 0, used_ = 0, head_ = 0, tail_ = 0;
@@ -78,12 +73,10 @@ class Book {
     void link(int64_t slot, int64_t value);
     void unlink(int64_t slot);
     void write_log(const Slots &);
-    std::vector<int64_t> oldest(const Slots &, int64_t count, int64_t reach);
-
     struct Aged {
         double since;  // the time less the noise: where it is least, age + noise is largest
         int64_t slot;
         bool operator<(const Aged &other) const { return since != other.since ? since < other.since : slot < other.slot; }
     };
-    std::vector<Aged> aged(const Slots &, int64_t count, double age_noise, uint64_t seed);
+    std::vector<Aged> oldest(const Slots &, int64_t count, double age_noise, uint64_t seed);
 };

@@ -1,13 +1,11 @@
 #include "parallel.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include <system_error>
 #include <thread>
 #include <vector>
-
-#ifndef _WIN32
-#include <dlfcn.h>
-#include <pthread.h>
-#endif
 
 #if defined(__has_feature) && !defined(__SANITIZE_THREAD__)
 #if __has_feature(thread_sanitizer)
@@ -20,20 +18,18 @@ namespace {
 std::atomic<bool> busy{false};
 
 bool forked = false;
-#ifndef _WIN32
 // A forked process has none of the pool's threads and would wait for them forever; nor is anybody busy in it.
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] {
     forked = true;
     busy = false;
 });
-#endif
 
 // GNU OpenMP's entry to a parallel section: fn(data) is called by as many threads of its pool.
 using OpenMP = void (*)(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 
 OpenMP openmp() {
     // Not with the thread sanitizer, which cannot see how the pool's threads wait for each other.
-#if !defined(_WIN32) && !defined(__SANITIZE_THREAD__)
+#ifndef __SANITIZE_THREAD__
     static const auto found = reinterpret_cast<OpenMP>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return forked ? nullptr : found;
 #else

@@ -1,4 +1,4 @@
-// What a memory holds, and what is asked of it.
+// What a memory holds.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,17 @@ struct Slots {
     int64_t *now = nullptr;      // (): updates so far
     int64_t used = 0;            // no slot from this one on is filled
 
-    // Calls visit(name, numbers) for each tensor of a number a slot, by the memory's name for it.
-    template <typename Visit>
-    void each_field(const Visit &visit) {
-        visit("values", values);
-        visit("sources", sources);
-        visit("counts", counts);
-        visit("times", times);
-    }
+    // Each tensor of a number a slot, by the memory's name for it.
+    struct Field {
+        const char *name;
+        int64_t *Slots::*numbers;
+    };
+    static constexpr Field FIELDS[] = {
+        {"values", &Slots::values}, {"sources", &Slots::sources}, {"counts", &Slots::counts}, {"times", &Slots::times}};
 
-    const float *key(int64_t slot) const { return keys + slot * key_size; }
+    float *key(int64_t slot) const { return keys + slot * key_size; }
+    // Whether the example that must not answer founded a slot; `excluded`: its id, or -1.
+    bool is_excluded(int64_t slot, int64_t excluded) const { return excluded >= 0 && sources[slot] == excluded; }
     // Whether slot a comes before slot b among equally similar neighbours: the newest first.
     bool newer(int64_t a, int64_t b) const { return times[a] != times[b] ? times[a] > times[b] : a > b; }
-};
-
-// Normalised queries.
-struct Queries {
-    const float *units = nullptr;      // (n, key_size)
-    const int64_t *exclude = nullptr;  // (n,): the source that must not answer, -1 for none; or null
-    int64_t n = 0;
-
-    int64_t excluded(int64_t row) const { return exclude ? exclude[row] : -1; }
 };

@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 namespace {
 
-// The sum of a key and the queries that confirm it has no direction if it is shorter than this; as in backend/torch.py.
+// The sum of a key and the queries that confirm it has no direction if it is shorter than this; as in backend/torch_backend.py.
 constexpr double CANCELLED = 1e-6;
 
-void copy_keys(const Slots &memory, const int64_t *slots, int64_t n, std::vector<float> *to) {
-    if (!to) return;
-    to->resize(n * memory.key_size);
-    for (int64_t i = 0; i < n; i++) std::copy_n(memory.key(slots[i]), memory.key_size, to->data() + i * memory.key_size);
+Change change_of(const Slots &memory, std::vector<int64_t> touched, bool keep) {
+    Change change{std::move(touched), {}, {}};
+    for (const int64_t slot : change.touched)
+        if (keep) change.before.insert(change.before.end(), memory.key(slot), memory.key(slot) + memory.key_size);
+    return change;
 }
 
 }  // namespace
@@ -56,60 +58,45 @@ Plan plan_update(const Slots &memory, const Examples &examples) {
     return plan;
 }
 
-std::vector<int64_t> apply_update(const Slots &memory, Book &book, const Examples &examples, const Plan &plan, double age_noise,
-                                  uint64_t seed, std::vector<float> *before, std::vector<int64_t> &evicted) {
+Change apply_update(const Slots &memory, Book &book, const Examples &examples, const Plan &plan, double age_noise, uint64_t seed,
+                    bool keep) {
     const int64_t size = memory.key_size;
-    std::vector<int64_t> written, touched;
     ++*memory.now;
-    book.choose(memory, plan.confirmed, static_cast<int64_t>(plan.missed.size()), age_noise, seed, written);
-    touched = plan.confirmed;
+    const std::vector<int64_t> written =
+        book.choose(memory, plan.confirmed, static_cast<int64_t>(plan.missed.size()), age_noise, seed);
+    std::vector<int64_t> touched = plan.confirmed;
     touched.insert(touched.end(), written.begin(), written.end());
     std::sort(touched.begin(), touched.end());
     touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
-    const auto n = static_cast<int64_t>(touched.size());
-    copy_keys(memory, touched.data(), n, before);
-    book.leave(touched.data(), n);
+    Change change = change_of(memory, std::move(touched), keep);
+    book.leave(change.touched);
     for (size_t i = 0; i < plan.confirmed.size(); i++) {
         const int64_t slot = plan.confirmed[i];
-        std::copy_n(&plan.keys[i * size], size, memory.keys + slot * size);
+        std::copy_n(&plan.keys[i * size], size, memory.key(slot));
         memory.counts[slot] += plan.added[i];
     }
     for (size_t i = 0; i < plan.missed.size(); i++) {
         const int64_t slot = written[i], row = plan.missed[i];
-        if (memory.values[slot] >= 0) evicted.push_back(memory.values[slot]);
-        std::copy_n(examples.units + row * size, size, memory.keys + slot * size);
+        if (memory.values[slot] >= 0) change.evicted.push_back(memory.values[slot]);
+        std::copy_n(examples.units + row * size, size, memory.key(slot));
         memory.values[slot] = examples.values[row];
         memory.sources[slot] = examples.sources ? examples.sources[row] : -1;
         memory.counts[slot] = examples.counts ? examples.counts[row] : 1;
     }
-    book.touch(memory, touched.data(), n);
-    return touched;
+    for (const int64_t slot : change.touched) memory.times[slot] = *memory.now;
+    book.follow(memory, change.touched);
+    return change;
 }
 
-void put(const Slots &memory, Book &book, const Rows &rows, std::vector<float> *before) {
-    copy_keys(memory, rows.slots, rows.n, before);
-    book.leave(rows.slots, rows.n);
-    *memory.now = rows.now;
-    bool follows = true;
-    for (int64_t i = 0; i < rows.n; i++) {
-        const int64_t slot = rows.slots[i];
-        follows = follows && rows.values[i] >= 0 && rows.times[i] > memory.times[slot];
-        std::copy_n(rows.keys + i * memory.key_size, memory.key_size, memory.keys + slot * memory.key_size);
-        memory.values[slot] = rows.values[i];
-        memory.sources[slot] = rows.sources[i];
-        memory.counts[slot] = rows.counts[i];
-        memory.times[slot] = rows.times[i];
+Change put(const Slots &memory, Book &book, std::vector<int64_t> slots, const Slots &rows, bool keep) {
+    Change change = change_of(memory, std::move(slots), keep);
+    book.leave(change.touched);
+    *memory.now = *rows.now;
+    for (size_t i = 0; i < change.touched.size(); i++) {
+        const int64_t slot = change.touched[i];
+        std::copy_n(rows.key(i), memory.key_size, memory.key(slot));
+        for (const auto &field : Slots::FIELDS) (memory.*field.numbers)[slot] = (rows.*field.numbers)[i];
     }
-    book.put(memory, rows.slots, rows.n, follows);
-}
-
-void erase(const Slots &memory, Book &book, const int64_t *slots, int64_t n, std::vector<float> *before) {
-    copy_keys(memory, slots, n, before);
-    book.erase(slots, n);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t slot = slots[i];
-        std::fill_n(memory.keys + slot * memory.key_size, memory.key_size, 0.0f);
-        memory.values[slot] = memory.sources[slot] = memory.times[slot] = -1;
-        memory.counts[slot] = 0;
-    }
+    book.follow(memory, change.touched);
+    return change;
 }

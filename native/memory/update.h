@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "book.h"
@@ -35,22 +34,16 @@ struct Plan {
 // Throws std::out_of_range where an example confirms a slot that does not hold its value.
 Plan plan_update(const Slots &, const Examples &);
 
-// Confirms and writes by the plan, one update later; where a slot is both, it is written. `seed` is drawn where slots are to
-// be written over, as Book::choose says. Returns the slots touched, ascending; `before`, unless null: their keys as they were.
-// `evicted`: the values that were written over.
-std::vector<int64_t> apply_update(const Slots &, Book &, const Examples &, const Plan &, double age_noise, uint64_t seed,
-                                  std::vector<float> *before, std::vector<int64_t> &evicted);
-
-// Slots as they are to be: (n,) ascending, and a row of each field; -1, -1 and 0 of those to be emptied.
-struct Rows {
-    const int64_t *slots = nullptr;
-    const float *keys = nullptr;  // (n, key_size): normalised
-    const int64_t *values = nullptr, *sources = nullptr, *counts = nullptr, *times = nullptr;
-    int64_t n = 0, now = 0;  // now: the memory's time from then on
+// What became of slots.
+struct Change {
+    std::vector<int64_t> touched;  // ascending
+    std::vector<float> before;     // (touched, key_size): their keys as they were, where these are to be kept
+    std::vector<int64_t> evicted;  // the values that were written over
 };
 
-// Puts rows into their slots. `before` as above.
-void put(const Slots &, Book &, const Rows &, std::vector<float> *before);
+// Confirms and writes by the plan, one update later; where a slot is both, it is written. `seed` is drawn where slots are to
+// be written over, as Book::choose says.
+Change apply_update(const Slots &, Book &, const Examples &, const Plan &, double age_noise, uint64_t seed, bool keep);
 
-// Empties filled slots, (n,), ascending. `before` as above.
-void erase(const Slots &, Book &, const int64_t *slots, int64_t n, std::vector<float> *before);
+// Puts a row of each field, and the time of the memory from then on, into slots, ascending. A slot of value -1 is emptied.
+Change put(const Slots &, Book &, std::vector<int64_t> slots, const Slots &rows, bool keep);

@@ -1,6 +1,53 @@
 #include "tensor.h"
 
+#include <algorithm>
 #include <string>
+
+// The structs of DLPack 1.x, as far as they are used here: https://dmlc.github.io/dlpack/latest/c_api.html
+namespace dlpack {
+namespace {
+
+constexpr uint32_t MAJOR = 1;  // versions from which on fields move
+constexpr int32_t CPU = 1;     // a device
+
+struct Version {
+    uint32_t major, minor;
+};
+
+struct Device {
+    int32_t type, id;
+};
+
+struct Tensor {
+    void *data;
+    Device device;
+    int32_t dimensions;
+    Type type;
+    int64_t *shape, *strides;  // strides in numbers, or null where the numbers stand in order without gaps
+    uint64_t byte_offset;
+};
+
+// A tensor that is handed over: whoever has it calls `free` when it is done.
+struct Managed {
+    Version version;
+    void *context;
+    void (*free)(Managed *self);
+    uint64_t flags;
+    Tensor tensor;
+};
+
+// What a library does for others, found in its type's __dlpack_c_exchange_api__. All return 0, or another number with an error
+// of Python set.
+struct Exchange {
+    Version version;
+    Exchange *before;                // for older versions
+    void (*allocate)(), (*share)();  // not used here
+    int (*take)(Managed *given, void **object);
+    int (*look)(void *object, Tensor *seen);  // what is seen is the object's; may be null
+};
+
+}  // namespace
+}  // namespace dlpack
 
 namespace {
 
@@ -17,9 +64,9 @@ const dlpack::Exchange &exchange() {
     return *found;
 }
 
-std::string name_of(dlpack::Type type) {
+std::string name_of(Type type) {
     constexpr const char *codes[] = {"int", "uint", "float"};
-    if (type.code == dlpack::BOOL) return "bool";
+    if (type.code == Type::BOOL) return "bool";
     return (type.code < 3 ? codes[type.code] : "type ") + std::to_string(type.bits);
 }
 
@@ -54,7 +101,7 @@ bool read_tensor(PyObject *object, Tensor &tensor) {
     return tensor.data || tensor.count == 0;  // a fake tensor has no numbers
 }
 
-void Tensor::require(dlpack::Type expected_type, int64_t expected) const {
+void Tensor::require(Type expected_type, int64_t expected) const {
     if (compact && type == expected_type && count == expected) return;
     const std::string message = "Got a tensor of " + std::to_string(count) + " numbers of " + name_of(type) +
                                 (compact ? "" : ", not contiguous or not on the CPU") + "; expected " +
@@ -71,16 +118,13 @@ int64_t times_written(PyObject *tensor) {
     return times;
 }
 
-nb::object make_tensor(std::shared_ptr<void> owner, const void *data, dlpack::Type type, std::initializer_list<int64_t> shape) {
+nb::object make_tensor(std::shared_ptr<void> owner, const void *data, Type type, std::initializer_list<int64_t> shape) {
     auto made = std::make_unique<Made>();
     made->owner = std::move(owner);
     const auto dimensions = static_cast<int>(shape.size());
-    int64_t stride = 1;
-    for (int i = dimensions - 1; i >= 0; i--) {
-        made->shape[i] = shape.begin()[i];
-        made->strides[i] = stride;
-        stride *= made->shape[i];
-    }
+    std::copy(shape.begin(), shape.end(), made->shape);
+    for (int i = dimensions - 1; i >= 0; i--)
+        made->strides[i] = i + 1 < dimensions ? made->strides[i + 1] * made->shape[i + 1] : 1;
     made->managed = {{dlpack::MAJOR, 0},
                      made.get(),
                      [](dlpack::Managed *self) { delete static_cast<Made *>(self->context); },

@@ -7,17 +7,30 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-
-#include "dlpack.h"
+#include <type_traits>
 
 namespace nb = nanobind;
+
+// The type of a number, as DLPack says it.
+struct Type {
+    enum Code : uint8_t { INT = 0, UINT = 1, FLOAT = 2, BOOL = 6 };
+
+    uint8_t code, bits;
+    uint16_t lanes;
+    bool operator==(const Type &other) const { return code == other.code && bits == other.bits && lanes == other.lanes; }
+};
+
+template <typename T>
+constexpr Type type_of() {
+    return {std::is_same_v<T, bool> ? Type::BOOL : std::is_floating_point_v<T> ? Type::FLOAT : Type::INT, 8 * sizeof(T), 1};
+}
 
 // A tensor that somebody else holds.
 struct Tensor {
     static constexpr int MOST = 8;  // dimensions
 
     char *data = nullptr;
-    dlpack::Type type{};
+    Type type{};
     bool compact = false;  // contiguous, on the CPU, of at most MOST dimensions
     int64_t count = 0;     // of its numbers
     int dimensions = 0;
@@ -26,7 +39,7 @@ struct Tensor {
     // The numbers, where there are `expected` of this type; else it throws.
     template <typename T>
     T *numbers(int64_t expected) const {
-        require(dlpack::type_of<T>(), expected);
+        require(type_of<T>(), expected);
         return reinterpret_cast<T *>(data);
     }
     // The same of rows of `width` numbers; `n` is how many there are.
@@ -36,7 +49,7 @@ struct Tensor {
         return numbers<T>(n * width);
     }
 
-    void require(dlpack::Type expected_type, int64_t expected) const;
+    void require(Type expected_type, int64_t expected) const;
 };
 
 // Throws an import error where this torch does not exchange tensors.
@@ -49,7 +62,7 @@ bool read_tensor(PyObject *object, Tensor &tensor);
 int64_t times_written(PyObject *tensor);
 
 // A new tensor over memory that `owner` keeps.
-nb::object make_tensor(std::shared_ptr<void> owner, const void *data, dlpack::Type type, std::initializer_list<int64_t> shape);
+nb::object make_tensor(std::shared_ptr<void> owner, const void *data, Type type, std::initializer_list<int64_t> shape);
 
 namespace nanobind::detail {
 

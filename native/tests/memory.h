@@ -1,11 +1,12 @@
 // A memory for tests: its arrays, filled at random.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "../memory/neighbours.h"
+#include "../memory/recall.h"
 #include "../memory/slots.h"
 #include "check.h"
 
@@ -51,16 +52,19 @@ struct TestMemory {
     }
 };
 
-struct TestNeighbours {
-    std::vector<int64_t> slots, values;
-    std::vector<float> similarities, weights;
-    int64_t k;
+// What is asked of a memory: n normalised queries. exclude: (n,), or null.
+inline Found queries_of(const float *units, int64_t n, int64_t size, int64_t k, int64_t hints, const int64_t *exclude) {
+    Found found(n, size, k, hints, exclude != nullptr);
+    std::copy_n(units, n * size, found.units);
+    std::fill_n(found.hints, n * hints, 0);
+    if (exclude) std::copy_n(exclude, n, found.exclude);
+    return found;
+}
 
-    TestNeighbours(int64_t n, int64_t its_k)
-        : slots(n * its_k), values(n * its_k), similarities(n * its_k), weights(n * its_k), k(its_k) {}
-    Neighbours room() { return {slots.data(), similarities.data(), values.data(), weights.data(), k}; }
-    bool operator==(const TestNeighbours &other) const {
-        return slots == other.slots && values == other.values && similarities == other.similarities &&
-               weights == other.weights;
-    }
-};
+// Whether the same was found, and the same hints were left.
+inline bool operator==(const Found &a, const Found &b) {
+    const int64_t n = a.n * a.k, hints = a.n * a.hint_count;
+    return a.n == b.n && a.k == b.k && a.hint_count == b.hint_count && std::equal(a.slots, a.slots + n, b.slots) &&
+           std::equal(a.values, a.values + n, b.values) && std::equal(a.similarities, a.similarities + n, b.similarities) &&
+           std::equal(a.weights, a.weights + n, b.weights) && std::equal(a.hints, a.hints + hints, b.hints);
+}

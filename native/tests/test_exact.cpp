@@ -78,9 +78,10 @@ const std::map<std::string, std::function<Keys(int64_t, int64_t)>> HARD = {
      }},
 };
 
-TestNeighbours find(const ExactIndex &index, TestMemory &memory, const Queries &queries, int64_t k, int threads) {
-    TestNeighbours found(queries.n, k);
-    index.find(memory.slots(), queries, INVERSE_TEMPERATURE, threads, nullptr, found.room());
+Found find(const ExactIndex &index, TestMemory &memory, const float *units, int64_t n, int64_t k, int threads,
+           const int64_t *exclude = nullptr) {
+    Found found = queries_of(units, n, memory.key_size, k, 0, exclude);
+    index.find(memory.slots(), INVERSE_TEMPERATURE, threads, found);
     return found;
 }
 
@@ -89,9 +90,8 @@ void check_exact(const ExactIndex &index, TestMemory &memory, const Keys &units,
                  int threads) {
     const int64_t size = memory.key_size;
     const Slots slots = memory.slots();
-    const Queries queries{units.data(), exclude, static_cast<int64_t>(units.size()) / size};
-    const TestNeighbours found = find(index, memory, queries, k, threads);
-    for (int64_t row = 0; row < queries.n; row++) {
+    const Found found = find(index, memory, units.data(), static_cast<int64_t>(units.size()) / size, k, threads, exclude);
+    for (int64_t row = 0; row < found.n; row++) {
         const float *query = &units[row * size];
         std::vector<int64_t> expected;
         std::vector<float> scores(memory.used);
@@ -214,11 +214,10 @@ void test_threads_and_variants() {
         ExactIndex index(size, memory.capacity);
         index.rebuild(memory.slots(), 2);
         for (const int64_t asked : {int64_t{1}, int64_t{2}, int64_t{3}, n}) {
-            const Queries queries{units.data(), nullptr, asked};
-            const TestNeighbours expected = find(index, memory, queries, 100, 1);
+            const Found expected = find(index, memory, units.data(), asked, 100, 1);
             for (const char *variant : kernels::variants()) {
                 CHECK(kernels::use(variant));
-                for (const int threads : {1, 2, 4}) CHECK(find(index, memory, queries, 100, threads) == expected);
+                for (const int threads : {1, 2, 4}) CHECK(find(index, memory, units.data(), asked, 100, threads) == expected);
             }
         }
     }
@@ -230,12 +229,11 @@ void test_searches_beside_each_other() {
     ExactIndex index(size, memory.capacity);
     index.rebuild(memory.slots(), 2);
     const Keys units = unit_vectors(n, size);
-    const TestNeighbours expected = find(index, memory, {units.data(), nullptr, n}, 50, 2);
+    const Found expected = find(index, memory, units.data(), n, 50, 2);
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; i++)
         threads.emplace_back([&] {
-            for (int round = 0; round < 10; round++)
-                CHECK(find(index, memory, {units.data(), nullptr, n}, 50, 2) == expected);
+            for (int round = 0; round < 10; round++) CHECK(find(index, memory, units.data(), n, 50, 2) == expected);
         });
     for (auto &each : threads) each.join();
 }
@@ -264,12 +262,12 @@ void test_edges() {
     TestMemory memory(unit_vectors(5, 8), 8);
     ExactIndex index(8, 5);
     const Keys units(8);
-    check_throws<std::logic_error>([&] { find(index, memory, {units.data(), nullptr, 1}, 3, 1); });
+    check_throws<std::logic_error>([&] { find(index, memory, units.data(), 1, 3, 1); });
     index.rebuild(memory.slots(), 1);
     check_exact(index, memory, units, nullptr, 3, 1);  // a zero query: the newest
     memory.used = 0;
     check_exact(index, memory, units, nullptr, 3, 1);
-    find(index, memory, {nullptr, nullptr, 0}, 3, 1);
+    find(index, memory, nullptr, 0, 3, 1);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "../index/auto.h"
 #include "../kernels/kernels.h"
 #include "check.h"
+#include "memory.h"
 
 namespace {
 
@@ -51,44 +52,12 @@ struct Memory {
     }
 };
 
-struct Found {
-    int64_t n, k;
-    std::vector<int64_t> slots, values;
-    Vectors similarities, weights;
-    std::vector<int32_t> hints;
-    bool operator==(const Found &other) const {
-        return slots == other.slots && values == other.values && similarities == other.similarities &&
-               weights == other.weights && hints == other.hints;
-    }
-};
-
 Found find(const AutoIndex &index, Memory &memory, const Vectors &queries, int64_t k, int threads = 1,
            const std::vector<int64_t> &exclude = {}) {
     const int64_t n = static_cast<int64_t>(queries.size()) / memory.key_size;
-    Found found{n,
-                k,
-                std::vector<int64_t>(n * k),
-                std::vector<int64_t>(n * k),
-                Vectors(n * k),
-                Vectors(n * k),
-                std::vector<int32_t>(n * index.hints())};
-    index.find(memory.slots(), {queries.data(), exclude.empty() ? nullptr : exclude.data(), n}, 40, threads,
-               index.hints() ? found.hints.data() : nullptr,
-               {found.slots.data(), found.similarities.data(), found.values.data(), found.weights.data(), k});
+    Found found = queries_of(queries.data(), n, memory.key_size, k, index.hints(), exclude.empty() ? nullptr : exclude.data());
+    index.find(memory.slots(), 40, threads, found);
     return found;
-}
-
-void normalise(float *vector, int64_t size) {
-    double square = 0;
-    for (int64_t i = 0; i < size; i++) square += static_cast<double>(vector[i]) * vector[i];
-    for (int64_t i = 0; i < size; i++) vector[i] = static_cast<float>(vector[i] / std::sqrt(square));
-}
-
-Vectors units(int64_t n, int64_t size) {
-    Vectors out(n * size);
-    for (float &x : out) x = random_normal();
-    for (int64_t i = 0; i < n; i++) normalise(&out[i * size], size);
-    return out;
 }
 
 // Around random ones of the centres.
@@ -131,8 +100,7 @@ Found update(Memory &memory, AutoIndex &index, const Vectors &queries, int threa
     }
     std::sort(changed.begin(), changed.end());
     changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
-    const Asked asked{{queries.data(), nullptr, found.n}, found.k, index.hints() ? found.hints.data() : nullptr};
-    index.change(memory.slots(), changed.data(), static_cast<int64_t>(changed.size()), &asked, threads);
+    index.change(memory.slots(), changed.data(), static_cast<int64_t>(changed.size()), &found, threads);
     return found;
 }
 
@@ -158,14 +126,14 @@ bool same_codes(const Codes &a, int64_t i, const Codes &b, int64_t j, const Code
 // Every filled slot is in one list, with the codes of its key; every centroid is that of its keys, and in its region
 // once.
 void check_lists(Memory &memory, const AutoIndex &index, int64_t many = AutoIndex::MANY) {
-    const ListStore &store = index.inspect_lists()->store();
+    const ListStore &store = *index.inspect_lists();
     CHECK(store.n_keys == memory.filled());
     const ListsState state = index.export_state();
     state.check(memory.capacity);
     AutoIndex anew(memory.key_size, memory.capacity, 0.95, 0, many);
     anew.restore(state);
     anew.rebuild(memory.slots(), 1);
-    const ListStore &fresh = anew.inspect_lists()->store();
+    const ListStore &fresh = *anew.inspect_lists();
     CHECK(fresh.n_lists == store.n_lists);
     for (int64_t slot = 0; slot < memory.capacity; slot++) {
         const int64_t place = store.keys.places[slot];
@@ -223,7 +191,7 @@ void test_random_streams() {
             Memory memory(size, 900);
             AutoIndex index(size, 900, 0.95, 0, many);
             index.rebuild(memory.slots(), 1);
-            const Vectors centres = units(20, size);
+            const Vectors centres = unit_vectors(20, size);
             for (int step = 0; step < 60; step++) {
                 update(memory, index, clustered(40, size, centres, 0.5f));
                 if (step % 20 == 10) forget(memory, index, 0.6);
@@ -231,9 +199,10 @@ void test_random_streams() {
             }
             forget(memory, index, 1);
             check_lists(memory, index, many);
-            CHECK(index.inspect_lists()->store().n_lists == 0);
-            CHECK(find(index, memory, units(3, size), 4).slots == std::vector<int64_t>(12, -1));
-            update(memory, index, units(100, size));
+            CHECK(index.inspect_lists()->n_lists == 0);
+            const Found nothing = find(index, memory, unit_vectors(3, size), 4);
+            CHECK(std::count(nothing.slots, nothing.slots + 12, -1) == 12);
+            update(memory, index, unit_vectors(100, size));
             check_lists(memory, index, many);
         }
 }
@@ -243,10 +212,10 @@ void test_regions_follow_a_memory_that_grows_and_shrinks() {
     Memory memory(24, 12000);
     AutoIndex index(24, 12000, 0.95, 0, many);
     index.rebuild(memory.slots(), 1);
-    const Vectors centres = units(600, 24);
+    const Vectors centres = unit_vectors(600, 24);
     for (int turn = 0; turn < 2; turn++) {
         while (memory.filled() < 8000) update(memory, index, clustered(500, 24, centres));
-        CHECK(index.inspect_lists()->store().n_lists > 256);
+        CHECK(index.inspect_lists()->n_lists > 256);
         CHECK(recall_at_1(index, memory, clustered(200, 24, centres)) > 0.88);
         check_lists(memory, index, many);
         forget(memory, index, 0.8);
@@ -258,10 +227,10 @@ void test_finds_what_brute_force_finds() {
     constexpr int64_t n = 3000, size = 20, k = 50;
     Memory memory(size, n);
     AutoIndex index(size, n, 0.95, 0);
-    fill(memory, index, units(n, size));
+    fill(memory, index, unit_vectors(n, size));
     forget(memory, index, 0.2);
     read_everything(index, memory);
-    const Vectors queries = units(100, size);
+    const Vectors queries = unit_vectors(100, size);
     std::vector<int64_t> exclude(100);
     for (int64_t i = 0; i < 100; i++) exclude[i] = i % 3 ? random_int(0, n / 4) : -1;
     const Found found = find(index, memory, queries, k, 1, exclude);
@@ -296,7 +265,7 @@ void test_finds_what_brute_force_finds() {
 
 void test_newest_of_equal_keys_comes_first() {
     constexpr int64_t size = 20;
-    const Vectors keys = units(60, size);
+    const Vectors keys = unit_vectors(60, size);
     Memory memory(size, 180);
     AutoIndex index(size, 180, 0.95, 0);
     fill(memory, index, {});
@@ -322,19 +291,19 @@ void test_newest_of_equal_keys_comes_first() {
 void test_all_keys_equal() {
     Memory memory(12, 1000);
     AutoIndex index(12, 1000, 0.95, 0);
-    const Vectors key = units(1, 12);
+    const Vectors key = unit_vectors(1, 12);
     Vectors keys;
     for (int i = 0; i < 1000; i++) keys.insert(keys.end(), key.begin(), key.end());
     fill(memory, index, keys);
     check_lists(memory, index);
     const Found found = find(index, memory, key, 10);
-    for (const float similarity : found.similarities) CHECK(std::abs(similarity - 1) < 5e-5f);
+    for (int64_t j = 0; j < found.k; j++) CHECK(std::abs(found.similarities[j] - 1) < 5e-5f);
     forget(memory, index, 0.99);
     check_lists(memory, index);
 }
 
 void test_reaches_the_target_recall() {
-    const Vectors centres = units(1000, 32);
+    const Vectors centres = unit_vectors(1000, 32);
     for (const int64_t many : {AutoIndex::MANY, int64_t{5000}}) {
         Memory memory(32, 15000);
         AutoIndex index(32, 15000, 0.95, 8192, many);
@@ -350,7 +319,7 @@ void test_finds_near_duplicates() {
     for (const auto &[kinds, each] : {std::pair{50, 300}, std::pair{5, 3000}}) {
         Memory memory(64, kinds * each);
         AutoIndex index(64, kinds * each, 0.95, 8192);
-        const Vectors centres = units(kinds, 64);
+        const Vectors centres = unit_vectors(kinds, 64);
         fill(memory, index, clustered(kinds * each, 64, centres, 0.24f));  // 0.03 in each dimension
         const Vectors stored(memory.keys.begin(), memory.keys.begin() + 300 * 64);
         CHECK(recall_at_1(index, memory, stored) > 0.93);
@@ -367,24 +336,24 @@ void test_exact_where_lists_do_not_pay() {
     index.rebuild(memory.slots(), 1);
     bool was_exact = false, was_read = false;
     for (int step = 0; step < 60; step++) {
-        const Found found = update(memory, index, units(30, 16));
-        CHECK(index.reads_lists() == (memory.filled() > 500) || !index.inspect_lists()->pays());
+        const Found found = update(memory, index, unit_vectors(30, 16));
+        CHECK(index.reads_lists() == (memory.filled() > 500) || index.export_state().lists_to_read == ListsState::ALL);
         (index.reads_lists() ? was_read : was_exact) = true;
-        if (!index.reads_lists()) CHECK(recall_at_1(index, memory, units(20, 16)) == 1);
+        if (!index.reads_lists()) CHECK(recall_at_1(index, memory, unit_vectors(20, 16)) == 1);
         if (step == 0) CHECK(found.hints[0] == 0);  // as it was
     }
     CHECK(was_exact && was_read);
     check_lists(memory, index);
     forget(memory, index, 0.9);
-    CHECK(!index.reads_lists() && recall_at_1(index, memory, units(20, 16)) == 1);
+    CHECK(!index.reads_lists() && recall_at_1(index, memory, unit_vectors(20, 16)) == 1);
     // Where no key is near, too many lists would have to be read.
     Memory far(128, 4000);
     AutoIndex of_far(128, 4000, 0.95, 0);
-    fill(far, of_far, units(4000, 128));
-    for (int step = 0; step < 20; step++) update(far, of_far, units(64, 128));
+    fill(far, of_far, unit_vectors(4000, 128));
+    for (int step = 0; step < 20; step++) update(far, of_far, unit_vectors(64, 128));
     CHECK(!of_far.reads_lists());
     check_lists(far, of_far);
-    CHECK(recall_at_1(of_far, far, units(50, 128)) == 1);
+    CHECK(recall_at_1(of_far, far, unit_vectors(50, 128)) == 1);
 }
 
 // What a run comes to. `interrupt` may put another index in place of the one in use.
@@ -411,14 +380,14 @@ End run(int64_t many, int64_t size, int threads, const std::function<void(AutoIn
     Memory memory(size, capacity);
     AutoIndex index(size, capacity, 0.9, 200, many);
     index.rebuild(memory.slots(), threads);
-    const Vectors centres = units(capacity / 15, size);
+    const Vectors centres = unit_vectors(capacity / 15, size);
     std::vector<Found> found;
     for (int step = 0; step < 80; step++) {
         found.push_back(update(memory, index, clustered(batch, size, centres, 0.6f), threads));
         if (step % 30 == 10) forget(memory, index, 0.125);
         if (step % 25 == 24) interrupt(index, memory);
     }
-    CHECK(many == AutoIndex::MANY || index.inspect_lists()->store().n_lists > 256);  // so that regions are used
+    CHECK(many == AutoIndex::MANY || index.inspect_lists()->n_lists > 256);  // so that regions are used
     return {found, memory, index.export_state()};
 }
 
@@ -430,7 +399,7 @@ void test_a_restored_run_goes_on_the_same() {
             // Another history, of which nothing may be left.
             std::mt19937_64 bits = random_bits;
             Memory other(12, memory.capacity);
-            for (int i = 0; i < 3; i++) update(other, index, units(500, 12));
+            for (int i = 0; i < 3; i++) update(other, index, unit_vectors(500, 12));
             random_bits = bits;
             index.restore(state);
             index.rebuild(memory.slots(), 1);
@@ -457,9 +426,9 @@ void test_threads_and_variants_give_the_same() {
 void test_bad_states_are_refused() {
     Memory memory(16, 1000);
     AutoIndex index(16, 1000, 0.95, 0);
-    fill(memory, index, units(1000, 16));
+    fill(memory, index, unit_vectors(1000, 16));
     forget(memory, index, 0.5);
-    const Vectors queries = units(20, 16);
+    const Vectors queries = unit_vectors(20, 16);
     const Found before = find(index, memory, queries, 10);
     const ListsState good = index.export_state();
     int refused = 0, tried = 0;
@@ -484,7 +453,7 @@ void test_bad_states_are_refused() {
                                                         &ListsState::asked};
     for (const auto number : numbers) attempt([&](ListsState &state) { state.*number = -1; });
     attempt([](ListsState &state) { state.reassigned = int64_t{1} << 40; });
-    attempt([](ListsState &state) { state.due = Lists::MOST_DUE; });
+    attempt([](ListsState &state) { state.due = ListsState::MOST_DUE; });
     for (const int64_t wrong : {int64_t{0}, int64_t{1} << 40})
         attempt([&](ListsState &state) { state.lists_to_read = wrong; });
     for (const double wrong : {-1.0, double(NAN), double(INFINITY)}) {
@@ -517,13 +486,15 @@ void test_what_is_learned_does_not_depend_on_how_queries_are_batched() {
     constexpr int64_t size = 16, n = 1000;
     Memory memory(size, 5000);
     AutoIndex index(size, 5000, 0.95, 0);
-    fill(memory, index, units(5000, size));
-    const Vectors queries = units(n, size);
+    fill(memory, index, unit_vectors(5000, size));
+    const Vectors queries = unit_vectors(n, size);
     const auto learn = [&](int64_t batch) {
-        Lists lists(size, 5000, AutoIndex::MANY);
-        lists.rebuild(memory.slots(), {}, 1);
-        for (int64_t first = 0; first < n; first += batch)
-            lists.learn(memory.slots(), {{&queries[first * size], nullptr, std::min(batch, n - first)}, 1}, 0.95);
+        AutoIndex lists(size, 5000, 0.95, 0);
+        lists.rebuild(memory.slots(), 1);
+        for (int64_t first = 0; first < n; first += batch) {
+            const Found asked = queries_of(&queries[first * size], std::min(batch, n - first), size, 1, 0, nullptr);
+            lists.change(memory.slots(), nullptr, 0, &asked, 1);
+        }
         return lists.export_state();
     };
     const ListsState once = learn(n);
@@ -538,8 +509,8 @@ void test_what_is_learned_does_not_depend_on_how_queries_are_batched() {
 void test_many_threads_find_at_once() {
     Memory memory(32, 6000);
     AutoIndex index(32, 6000, 0.95, 0, 3000);
-    fill(memory, index, units(6000, 32));
-    const Vectors queries = units(64, 32);
+    fill(memory, index, unit_vectors(6000, 32));
+    const Vectors queries = unit_vectors(64, 32);
     const Found expected = find(index, memory, queries, 10);
     std::vector<std::thread> threads;
     for (int thread = 0; thread < 8; thread++)

@@ -56,14 +56,14 @@ class NativeBackend:
         return found
 
     def found(self, tensors: dict[str, Tensor], exclude: Tensor | None) -> Any:
-        names = ("query", "inverse_lengths", "slots", "similarities", "values", "weights")
-        ordered = (tensors[name].contiguous() for name in names)
-        return self.native.found_of(*ordered, exclude, self.memory.key_size, tensors["slots"].shape[1])
+        named = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        k = tensors["slots"].shape[1] if "slots" in tensors else self.memory.k
+        return self.native.found_of(named if exclude is None else named | {"exclude": exclude}, self.memory.key_size, k)
 
     def merge(self, query: Tensor, inverse_lengths: Tensor, scored: tuple[Tensor, ...], exclude: Tensor | None) -> Any:
-        tensors = (tensor.contiguous() for tensor in (query, inverse_lengths, *scored))
-        memory = self.memory
-        return self.native.merge(*tensors, exclude, memory.key_size, memory.k, memory.inverse_temperature)
+        found = self.found({"query": query, "inverse_lengths": inverse_lengths}, exclude)
+        self.native.merge(found, *(tensor.contiguous() for tensor in scored), self.memory.inverse_temperature)
+        return found
 
     def recall_gradient(
         self, found: Any, keys: Tensor, changed: tuple[Tensor, Tensor], of: tuple[Tensor | None, ...]
@@ -120,11 +120,14 @@ class NativeBackend:
         return self._change(self.native.write, keys, values, sources, counts, self.memory.age_noise, draw, keep)
 
     def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> backend.Change:
-        fields = (rows[name] for name in ("keys", "values", "sources", "counts", "times"))
-        return slots, self._change(self.native.put, slots, *fields, now, keep), []
+        return self._change(self.native.put, slots, now, rows, keep)
 
     def erase(self, slots: Tensor, keep: bool) -> backend.Change:
-        return slots, self._change(self.native.erase, slots, keep), []
+        from rarecall.slots import FIELDS  # which imports this module
+
+        buffers = self.memory._buffers
+        rows = {name: torch.full_like(buffers[name][slots], empty) for name, (_, empty) in FIELDS.items()}
+        return self.put(slots, int(self.memory.now), rows, keep)
 
     def _change(self, change: Any, *args: Any) -> Any:
         buffers, index = self.memory._buffers, self.memory._modules["search"].native_index
