@@ -96,7 +96,7 @@ class NativeBackend:
         target: Tensor,
         source: Tensor | None,
         mask: Tensor | None,
-        generator: torch.Generator | int | None,
+        generator: backend.Seed,
         keep: bool,
     ) -> backend.Change:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
@@ -113,7 +113,7 @@ class NativeBackend:
         values: Tensor,
         sources: Tensor | None,
         counts: Tensor | None,
-        generator: torch.Generator | int | None,
+        generator: backend.Seed,
         keep: bool,
     ) -> backend.Change:
         draw = self._drawn.random_ if generator is None else partial(backend.draw, generator)
@@ -121,13 +121,6 @@ class NativeBackend:
 
     def put(self, slots: Tensor, now: int, rows: dict[str, Tensor], keep: bool) -> backend.Change:
         return self._change(self.native.put, slots, now, rows, keep)
-
-    def erase(self, slots: Tensor, keep: bool) -> backend.Change:
-        from rarecall.slots import FIELDS  # which imports this module
-
-        buffers = self.memory._buffers
-        rows = {name: torch.full_like(buffers[name][slots], empty) for name, (_, empty) in FIELDS.items()}
-        return self.put(slots, int(self.memory.now), rows, keep)
 
     def _change(self, change: Any, *args: Any) -> Any:
         buffers, index = self.memory._buffers, self.memory._modules["search"].native_index
