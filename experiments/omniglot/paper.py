@@ -41,6 +41,7 @@ class Paper(Recipe):
     clip = 1.0
     dropout = 0.1  # the paper does not state its rate; 0.3 and 0.5 learned more slowly, by validation accuracy
     distorted = False
+    centred = True  # the paper does not state how it normalises its input; see docs/omniglot.md
     memory: Memory
     order: Tensor  # (classes,) int64; it begins with the window, of which the oldest come first
     window: Tensor  # () float64, number of classes in the window
@@ -57,7 +58,7 @@ class Paper(Recipe):
 
     def make_network(self) -> nn.Module:
         """Return a new network that maps drawings to queries."""
-        return convnet(self.dropout)
+        return convnet(self.dropout, centred=self.centred)
 
     def begun(self) -> None:
         self._even = False
@@ -118,7 +119,7 @@ class PaperBatchNorm(PaperDistorted):
     """As `PaperDistorted`, with batch normalisation."""
 
     def make_network(self) -> nn.Module:
-        return batch_normalised(convnet(self.dropout))
+        return batch_normalised(convnet(self.dropout, centred=self.centred))
 
 
 class PaperWithSoftmax(Ours):
@@ -140,9 +141,9 @@ class PaperWithSoftmax(Ours):
         return super().loss(drawings.contiguous(memory_format=torch.channels_last), target, source, progress)
 
 
-def convnet(dropout: float = 0.0) -> ConvNet:
+def convnet(dropout: float = 0.0, *, centred: bool = False) -> ConvNet:
     """Return the paper's network without padding, which halves the work (the paper does not state its padding)."""
-    network = ConvNet(KEY_SIZE, dropout=dropout, padding=0)
+    network = ConvNet(KEY_SIZE, dropout=dropout, padding=0, centred=centred)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -17,6 +18,7 @@ class ConvNet(nn.Module):
         image_size: side of an image in pixels.
         padding: padding of the convolutions (not specified in the paper): 1 keeps the size; 0 removes two pixels per
             convolution, which halves the work.
+        centred: centre the images first, see `centre` (the paper does not state how it normalises its input).
 
     Example:
         >>> import torch
@@ -32,11 +34,12 @@ class ConvNet(nn.Module):
         dropout: float = 0.5,
         image_size: int = 28,
         padding: int = 1,
+        centred: bool = False,
     ) -> None:
         super().__init__()
         first, second = channels
         self.key_size, self.channels, self.dropout = key_size, channels, dropout
-        self.image_size, self.padding = image_size, padding
+        self.image_size, self.padding, self.centred = image_size, padding, centred
         shrunk = 4 * (1 - padding)  # pixels that two convolutions remove from a side
         last = ((image_size - shrunk) // 2 - shrunk) // 2
         self.layers = nn.Sequential(
@@ -66,7 +69,7 @@ class ConvNet(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """Return the arguments that create a network of the same shapes, `ConvNet(**settings)`."""
-        names = ("key_size", "channels", "dropout", "image_size", "padding")
+        names = ("key_size", "channels", "dropout", "image_size", "padding", "centred")
         return {name: getattr(self, name) for name in names}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -76,4 +79,26 @@ class ConvNet(nn.Module):
                 f"ConvNet got images of shape {tuple(images.shape)}; expected (batch, 1, {self.image_size}, "
                 f"{self.image_size}). Resize them, or create the network with another image_size."
             )
-        return self.layers(images)
+        return self.layers(centre(images) if self.centred else images)
+
+
+def centre(images: Tensor) -> Tensor:
+    """Shift each image by whole pixels to bring its centre of mass to the middle, as was done for MNIST.
+
+    What leaves the image on one side enters on the opposite one.
+
+    Args:
+        images: (batch, 1, size, size); 0 is background.
+    """
+    size = images.shape[-1]
+    pixels = torch.arange(size, device=images.device)
+    ink = images.detach().squeeze(1).float()
+    mass = ink.sum((1, 2)).clamp(min=torch.finfo(ink.dtype).tiny)
+
+    def moved(by_line: Tensor) -> Tensor:  # (batch, size), ink per row or column -> where each pixel comes from
+        offset = (by_line * (pixels - (size - 1) / 2)).sum(1) / mass
+        return (pixels + offset.round().long()[:, None]) % size
+
+    rows, columns = moved(ink.sum(2)), moved(ink.sum(1))
+    batch = torch.arange(len(images), device=images.device)[:, None, None]
+    return images[batch, 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
