@@ -52,8 +52,9 @@ def _learner_of(path: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
     recipe = RECIPES[run["model"]](1)
     weights.load_into(recipe.network, tensors, path)
     if isinstance(recipe.network, ConvNet):
-        # Networks that were trained before the recipe centred the drawings say so in their settings.
-        recipe.network.centred = json.loads(header["settings"]).get("centred", False)
+        # Not all were trained with the recipe's present normalisation of the input; their settings say so.
+        settings = json.loads(header["settings"])
+        recipe.network.centred, recipe.network.radius = settings.get("centred", False), settings.get("radius")
     return recipe.learner(recipe.network), run | {"commit": header.get("commit", "unknown")}
 
 

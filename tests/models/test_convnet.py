@@ -66,3 +66,12 @@ def test_a_centred_network_does_not_see_where_a_drawing_is() -> None:
     queries = network(torch.cat([image, image.roll((-6, 4), (2, 3))]))
     torch.testing.assert_close(queries[0], queries[1])
     assert ConvNet(**network.settings()).centred
+
+
+def test_images_are_scaled_to_one_radius() -> None:
+    small, large = torch.zeros(2, 1, 1, 28, 28).unbind()
+    small[..., 4:10, 16:22], large[..., 10:22, 3:15] = 1.0, 1.0
+    small, large = centre(small, radius=4.9), centre(large, radius=4.9)
+    torch.testing.assert_close(large[..., 8:20, 8:20], torch.ones(1, 1, 12, 12), rtol=0, atol=0.1)
+    assert (small - large).abs().mean() < 0.05
+    torch.testing.assert_close(centre(torch.zeros(2, 1, 28, 28), radius=7.0), torch.zeros(2, 1, 28, 28))
