@@ -31,12 +31,7 @@ OMNIGLOT: tuple[tuple[str, str, str, tuple[float, ...]], ...] = (
         ),
         (98.4, 99.6, 95.0, 98.6),
     ),
-    (
-        "paper-distorted",
-        "+ distortions",
-        "the row above, distortions in training; the drawings' position and size are not normalised",
-        (),
-    ),
+    ("paper-distorted", "+ distortions", "the row above, distortions in training", ()),
     ("paper-batchnorm", "+ batch normalisation", "the row above, batch normalisation after each convolution", ()),
     (
         "paper-softmax",
