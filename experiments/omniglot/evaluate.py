@@ -18,6 +18,7 @@ from experiments.omniglot.episodes import Accuracy, Learner, MemoryLearner, enco
 from experiments.omniglot.models import RECIPES
 from rarecall import storage
 from rarecall.models import weights
+from rarecall.models.convnet import ConvNet
 from rarecall.models.joined import Joined
 
 VIEWS = 8  # views per shown drawing if networks are joined
@@ -50,6 +51,10 @@ def _learner_of(path: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
         )
     recipe = RECIPES[run["model"]](1)
     weights.load_into(recipe.network, tensors, path)
+    if isinstance(recipe.network, ConvNet):
+        # Not all were trained with the recipe's present normalisation of the input; their settings say so.
+        settings = json.loads(header["settings"])
+        recipe.network.centred, recipe.network.radius = settings.get("centred", False), settings.get("radius")
     return recipe.learner(recipe.network), run | {"commit": header.get("commit", "unknown")}
 
 

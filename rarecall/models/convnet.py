@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+MAX_SCALE = 2.0  # a dot is not scaled to the size of a letter
 
 
 class ConvNet(nn.Module):
@@ -17,6 +21,8 @@ class ConvNet(nn.Module):
         image_size: side of an image in pixels.
         padding: padding of the convolutions (not specified in the paper): 1 keeps the size; 0 removes two pixels per
             convolution, which halves the work.
+        centred: centre the images first, see `centre` (the paper does not state how it normalises its input).
+        radius: scale centred images to this radius, see `centre`.
 
     Example:
         >>> import torch
@@ -32,11 +38,13 @@ class ConvNet(nn.Module):
         dropout: float = 0.5,
         image_size: int = 28,
         padding: int = 1,
+        centred: bool = False,
+        radius: float | None = None,
     ) -> None:
         super().__init__()
         first, second = channels
         self.key_size, self.channels, self.dropout = key_size, channels, dropout
-        self.image_size, self.padding = image_size, padding
+        self.image_size, self.padding, self.centred, self.radius = image_size, padding, centred, radius
         shrunk = 4 * (1 - padding)  # pixels that two convolutions remove from a side
         last = ((image_size - shrunk) // 2 - shrunk) // 2
         self.layers = nn.Sequential(
@@ -66,7 +74,7 @@ class ConvNet(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """Return the arguments that create a network of the same shapes, `ConvNet(**settings)`."""
-        names = ("key_size", "channels", "dropout", "image_size", "padding")
+        names = ("key_size", "channels", "dropout", "image_size", "padding", "centred", "radius")
         return {name: getattr(self, name) for name in names}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -76,4 +84,34 @@ class ConvNet(nn.Module):
                 f"ConvNet got images of shape {tuple(images.shape)}; expected (batch, 1, {self.image_size}, "
                 f"{self.image_size}). Resize them, or create the network with another image_size."
             )
-        return self.layers(images)
+        return self.layers(centre(images, self.radius) if self.centred else images)
+
+
+def centre(images: Tensor, radius: float | None = None) -> Tensor:
+    """Bring the centre of mass of each image to the middle, as was done for MNIST, and optionally scale the image.
+
+    Without `radius`, images are shifted by whole pixels, and what leaves on one side enters on the opposite one. With
+    it, they are resampled (bilinear), and what leaves the image is lost.
+
+    Args:
+        images: (batch, 1, size, size); 0 is background.
+        radius: root mean square distance of the ink from the middle after scaling, in pixels. Images are scaled by a
+            factor of `MAX_SCALE` at most.
+    """
+    size = images.shape[-1]
+    pixels = torch.arange(size, device=images.device)
+    places = pixels - (size - 1) / 2
+    ink = images.detach().squeeze(1).float()
+    by_row, by_column = ink.sum(2), ink.sum(1)  # (batch, size)
+    mass = by_row.sum(1).clamp(min=torch.finfo(ink.dtype).tiny)
+    y, x = (by_row * places).sum(1) / mass, (by_column * places).sum(1) / mass
+    if radius is None:
+        rows, columns = ((pixels + offset.round().long()[:, None]) % size for offset in (y, x))
+        batch = torch.arange(len(images), device=images.device)[:, None, None]
+        return images[batch, 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+    around = ((by_row + by_column) * places**2).sum(1) / mass - y**2 - x**2
+    scale = (around.clamp(min=0).sqrt() / radius).clamp(1 / MAX_SCALE, MAX_SCALE)
+    steps = places * (2 / size)
+    rows, columns = (scale[:, None] * steps + 2 / size * offset[:, None] for offset in (y, x))
+    grid = torch.stack(torch.broadcast_tensors(columns[:, None, :], rows[:, :, None]), -1)
+    return F.grid_sample(images, grid, align_corners=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 RELEASES = "https://github.com/rarecall/rarecall/releases/download/weights"
 # Bytes and SHA-256 of each file in weights/.
 FILES = {
-    "omniglot-paper-alone": (1_700_104, "28c4d6861149bc9e6d79f3f9660183de315c067abd73aa43bf58b43cac92f4e0"),
-    "omniglot-paper-distorted": (1_700_160, "9246e025be4afccf262d53de7d7e49a2846930801da171902b87438b75bd90e1"),
+    "omniglot-paper-alone": (1_700_136, "a14db5121a060812a700a967d990f8e21e9f025085cabe9aadec6218b80b61ef"),
+    "omniglot-paper-distorted": (1_700_168, "0b1cc429344545537b38081676b2e2f0acfb29ddc596e1dd1ec1dae4f0e1337a"),
     "omniglot-paper": (1_700_080, "0baf44e9ee854c6170b730d2da4bb3e6df3fe79c3155e34f16e3a0f2aead0271"),
     "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
     "omniglot-residual-1": (4_051_200, "dd8ea57864b02f310ee2b0b3b27a596e9fa1d7feeb199a69c102ba5e8abf215f"),

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from rarecall.models.convnet import ConvNet
+from rarecall.models.convnet import ConvNet, centre
 
 
 def test_by_default_it_is_the_network_of_the_paper() -> None:
@@ -47,3 +47,31 @@ def test_gradients_reach_every_parameter() -> None:
 def test_images_of_another_shape_are_refused(shape) -> None:
     with pytest.raises(ValueError, match=r"expected \(batch, 1, 28, 28\)"):
         ConvNet()(torch.zeros(shape))
+
+
+def test_a_centred_image_has_its_centre_of_mass_in_the_middle() -> None:
+    image = torch.zeros(1, 1, 28, 28)
+    image[0, 0, 3:7, 20:22] = 0.5
+    expected = torch.zeros(1, 1, 28, 28)
+    expected[0, 0, 12:16, 13:15] = 0.5
+    torch.testing.assert_close(centre(image), expected)
+    torch.testing.assert_close(centre(expected), expected)
+    torch.testing.assert_close(centre(torch.zeros(2, 1, 28, 28)), torch.zeros(2, 1, 28, 28))
+
+
+def test_a_centred_network_does_not_see_where_a_drawing_is() -> None:
+    network = ConvNet(16, channels=(4, 8), dropout=0.0, centred=True)
+    image = torch.zeros(1, 1, 28, 28)
+    image[0, 0, 10:15, 9:19] = torch.rand(5, 10)
+    queries = network(torch.cat([image, image.roll((-6, 4), (2, 3))]))
+    torch.testing.assert_close(queries[0], queries[1])
+    assert ConvNet(**network.settings()).centred
+
+
+def test_images_are_scaled_to_one_radius() -> None:
+    small, large = torch.zeros(2, 1, 1, 28, 28).unbind()
+    small[..., 4:10, 16:22], large[..., 10:22, 3:15] = 1.0, 1.0
+    small, large = centre(small, radius=4.9), centre(large, radius=4.9)
+    torch.testing.assert_close(large[..., 8:20, 8:20], torch.ones(1, 1, 12, 12), rtol=0, atol=0.1)
+    assert (small - large).abs().mean() < 0.05
+    torch.testing.assert_close(centre(torch.zeros(2, 1, 28, 28), radius=7.0), torch.zeros(2, 1, 28, 28))

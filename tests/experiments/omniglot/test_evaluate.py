@@ -9,6 +9,7 @@ import torch
 from experiments.omniglot.data import Omniglot
 from experiments.omniglot.evaluate import evaluate, learner_of
 from experiments.omniglot.models import PIXELS, RECIPES
+from experiments.omniglot.paper import convnet
 from rarecall import storage
 from rarecall.models import weights
 
@@ -39,6 +40,14 @@ def test_every_model_is_found_again_in_its_file(model: str, tmp_path: Path) -> N
     expected = recipe.learner(recipe.network).encode(drawings)
     torch.testing.assert_close(encoded, expected, rtol=0.05, atol=0.05)
     assert learner.answer(encoded[:5, None], encoded[5:]).shape == (5,)
+
+
+def test_a_network_that_was_trained_without_centring_is_evaluated_without(tmp_path: Path) -> None:
+    network, path = convnet(), tmp_path / "w.safetensors"
+    weights.save(network, path, header={"run": json.dumps({"model": "paper"})})
+    drawings = torch.rand(3, 1, 28, 28).cumsum(3) / 28  # not in the middle
+    encoded = learner_of(path)[0].encode(drawings)
+    torch.testing.assert_close(encoded, network(drawings), rtol=0.05, atol=0.05)
 
 
 def test_several_networks_are_joined(tmp_path: Path) -> None:
