@@ -15,12 +15,12 @@ FILES = {
     "omniglot-paper": (1_700_080, "0baf44e9ee854c6170b730d2da4bb3e6df3fe79c3155e34f16e3a0f2aead0271"),
     "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
     "omniglot-residual-1": (4_051_200, "dd8ea57864b02f310ee2b0b3b27a596e9fa1d7feeb199a69c102ba5e8abf215f"),
-    "synthetic-neural-gpu-memory": (13_796_116, "10606b1446361e96834c460a7b4dd84f0f911e987873907e1a93fb6f977e4b9e"),
+    "synthetic-neural-gpu-memory": (116_074, "e9c56c091eb4c29b862e97ead5c004cbd82b92b0e9385da40bb072980623006d"),
     "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
     "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
-    "translation-memory": (5_864_078, "35a6b6bec8cdd483981430ee57c5b8563ede29e316c8f75018efd003608713a8"),
-    "translation": (8_977_928, "ae0430e0f6fdd5bc4e059528ee5326bce46bacf8410ec2a31ccd5855ecf08b62"),
+    "translation-memory": (5_075_910, "9d34bb430849c1a2d91aedb9cc00c9991f19abf4e976dd748351bd50b0dd9aa3"),
+    "translation": (19_888_816, "b2af1eb499772a36524dfa8a2552d0e11af5ba67029b9e223e7e34c736ba20af"),
 }
 
 
