@@ -28,6 +28,8 @@ CHOSEN = (
     "shortcut",
     "ask",
     "trust",
+    "reattend",
+    "select",
     "frozen",
     "capacity",
     "passage",
@@ -76,11 +78,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="mix the memory's distribution into the output, with learned weights",
     )
     training.add_argument(
+        "--reattend",
+        action=argparse.BooleanOptionalAction,
+        help="let the decoder's last layer query the input once more",
+    )
+    training.add_argument(
         "--frozen",
         action=argparse.BooleanOptionalAction,
         help="train only the parameters that use the memory; keep the others as in --from",
     )
     training.add_argument("--capacity", type=count, metavar="N", help="slots of the memory")
+    training.add_argument(
+        "--select",
+        type=float,
+        metavar="S",
+        help="of the files that are not repeated, use this share of the pairs: those most like the repeated files",
+    )
     training.add_argument(
         "--passage",
         type=int,

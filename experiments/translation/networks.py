@@ -15,15 +15,15 @@ from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
 # Settings of a run that determine its network.
-SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust")
+SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust", "reattend")
 
 
 def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
     """Return a new network with the settings of a run; without a memory if its capacity is 0."""
-    units, layers, dropout, capacity, shortcut, ask, trust = (run[name] for name in SHAPES)
+    units, layers, dropout, capacity, *choices = (run[name] for name in SHAPES)
     # Every target piece of a batch queries half a million keys, so the search is approximate.
     memory = Memory(units, capacity, search="auto") if capacity else None
-    return GNMT(symbols, START, END, units, layers, dropout, memory, shortcut, ask, trust)
+    return GNMT(symbols, START, END, units, layers, dropout, memory, *choices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +71,17 @@ def read(name: str | os.PathLike[str]) -> Trained:
 
 
 def begin_with(network: GNMT, trained: Trained) -> None:
-    """Copy the weights of a trained network. If that has no memory, the memory does not influence the output yet."""
+    """Copy the weights of a trained network.
+
+    A memory or a second attention that it does not have does not influence the output yet.
+    """
     before, after = trained.network.settings(), network.settings()
     differ = [name for name in ("symbols", "units", "layers", "shortcut") if before[name] != after[name]]
     if differ:
         told = ", ".join(f"{name} {before[name]} and not {after[name]}" for name in differ)
         raise ValueError(f"The network given by --from has {told}. Use the same settings, or another network.")
+    if trained.network.reattend and not network.reattend:
+        raise ValueError("The network given by --from attends twice. Use --reattend, or another network.")
     if trained.network.memory is not None and network.memory is None:
         raise ValueError("The network given by --from uses a memory. Use --memory, or another network.")
     # The memory starts empty: its keys would be outdated after the first steps.

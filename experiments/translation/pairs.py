@@ -90,19 +90,22 @@ class Pairs:
         lengths = torch.stack((self.sources.lengths, self.targets.lengths)) - 1
         return ((lengths > 0) & (lengths <= longest)).all(0)
 
-    def repeated(self, repeats: Sequence[int], longest: int) -> Tensor:
-        """Return the indices of the usable pairs, (m,) int64, those of each part repeated."""
-        often = torch.repeat_interleave(torch.tensor(repeats), torch.tensor(self.parts))
-        return torch.repeat_interleave(torch.arange(len(self)), often * self.usable(longest))
+    def by_pair(self, of_parts: Tensor) -> Tensor:
+        """Repeat a value of each part for each of its pairs, (parts,) -> (n,)."""
+        return torch.repeat_interleave(of_parts, torch.tensor(self.parts))
+
+    def repeated(self, repeats: Sequence[int], usable: Tensor) -> Tensor:
+        """Return the indices of the usable pairs, (m,) int64, those of each part repeated; usable: (n,) bool."""
+        return torch.repeat_interleave(torch.arange(len(self)), self.by_pair(torch.tensor(repeats)) * usable)
 
     def windows(
-        self, repeats: Sequence[int], longest: int, passage: int, together: int, generator: torch.Generator
+        self, repeats: Sequence[int], usable: Tensor, passage: int, together: int, generator: torch.Generator
     ) -> list[Tensor]:
         """Return the usable pairs, those of each part repeated, in random windows that keep passages together.
 
         Args:
             repeats: how often each part is repeated.
-            longest: see `usable`.
+            usable: (n,) bool, which pairs to return.
             passage: consecutive pairs in a passage.
             together: passages per window, from any parts.
             generator: random generator of the order.
@@ -110,7 +113,7 @@ class Pairs:
         Returns:
             The indices of the pairs of each window, (n,) int64.
         """
-        numbers, usable = torch.arange(len(self)), self.usable(longest)
+        numbers = torch.arange(len(self))
         passages = [
             lines[usable[lines]]
             for part, often in zip(numbers.split(list(self.parts)), repeats, strict=True)

@@ -21,6 +21,7 @@ from experiments.translation import networks
 from experiments.translation.bleu import bleu
 from experiments.translation.candidates import draw
 from experiments.translation.pairs import Batch, Pairs, encode
+from experiments.translation.selection import most_like
 from experiments.translation.text import Files, Text, read
 from experiments.translation.translator import remember, translate
 from experiments.translation.vocabulary import Vocabulary, learn
@@ -39,7 +40,7 @@ class Run:
 
     Attributes:
         pieces: vocabulary size.
-        units, layers, shortcut, ask, trust: settings of the network.
+        units, layers, shortcut, ask, trust, reattend: settings of the network.
         capacity: slots of the memory; 0 for no memory.
         frozen: train only the parameters that use the memory; the others keep their initial values.
         steps: total number of steps; the learning rate reaches 0 at the last.
@@ -56,6 +57,7 @@ class Run:
         trained_on: name of the text in tables.
         text, vocabulary: digests, so that a run is not resumed with others.
         repeats: how often each file is repeated in an epoch.
+        select: of the pairs that are not repeated, use this share: those most like the repeated ones (see `selection`).
         begun_with: description of the network it was initialised with; "" for none.
         bfloat16: compute the network in bfloat16, with weights, losses and optimizer in float32. A step took half the
             time or less on a processor with AVX-512 BF16.
@@ -72,6 +74,7 @@ class Run:
     shortcut: bool = False
     ask: bool = False
     trust: bool = False
+    reattend: bool = False
     frozen: bool = False
     smoothing: float = 0.1
     drawn: int = 0
@@ -83,6 +86,7 @@ class Run:
     text: str = ""
     vocabulary: str = ""
     repeats: tuple[int, ...] = (1,)
+    select: float = 1.0
     begun_with: str = ""
     bfloat16: bool = False
 
@@ -154,7 +158,10 @@ class State:
     def __init__(self, run: Run, data: Data, begin: networks.Trained | None = None) -> None:
         self.run, self.data, self.step = run, data, 0
         self.plans: list[list[int]] = []  # [n, steps]: until step n, `run.steps` was `steps`
-        self.which = data.training.repeated(run.repeats, run.longest)
+        self.usable = data.training.usable(run.longest)
+        if run.select < 1:
+            self.usable &= most_like(data.training, torch.tensor(run.repeats) > 1, run.select)
+        self.which = data.training.repeated(run.repeats, self.usable)
         if len(self.which) == 0:
             raise ValueError(
                 f"None of the {len(data.training)} pairs is usable: one side is empty or has more than {run.longest} "
@@ -245,7 +252,7 @@ class State:
             generator = torch.Generator().manual_seed(1_000_003 * run.seed + self.epoch)
             windows = [self.which]
             if run.passage:
-                found = pairs.windows(run.repeats, run.longest, run.passage, TOGETHER, generator)
+                found = pairs.windows(run.repeats, self.usable, run.passage, TOGETHER, generator)
                 # Add as many single pairs, for which the memory has no context.
                 alone = [self.which[torch.randint(len(self.which), part.shape, generator=generator)] for part in found]
                 found = [torch.cat(both) for both in zip(found, alone, strict=True)]

@@ -33,6 +33,7 @@ class GNMT(nn.Module):
             `Decoder`). In the paper the query is the attention's output.
         trust: mix the memory's distribution into the output with learned weights (see `Trust`). In the paper a linear
             layer joins the embedded answer with the last layer's output.
+        reattend: let the decoder's last layer query the input once more (see `Decoder`). GNMT does not.
 
     Example:
         >>> network = GNMT(symbols=100, start=1, end=2, units=32, layers=3, memory=Memory(key_size=32, capacity=1000))
@@ -54,11 +55,12 @@ class GNMT(nn.Module):
         shortcut: bool = False,
         ask: bool = False,
         trust: bool = False,
+        reattend: bool = False,
     ) -> None:
         super().__init__()
         self.symbols, self.start, self.end = symbols, start, end
         self.units, self.layers, self.dropout = units, layers, dropout
-        self.shortcut, self.ask, self.trust = shortcut, ask, trust
+        self.shortcut, self.ask, self.trust, self.reattend = shortcut, ask, trust, reattend
         embedding = nn.Embedding(symbols, units)
         # Small, since these are also the weights of the softmax.
         nn.init.normal_(embedding.weight, std=units**-0.5)
@@ -70,9 +72,12 @@ class GNMT(nn.Module):
             start=start,
             ask=ask,
             trust=trust,
+            reattend=reattend,
         )
         nn.init.zeros_(self.decoder.output.bias)
-        nn.init.orthogonal_(self.decoder.attention.match.weight)
+        for attention in (self.decoder.attention, self.decoder.reattention):
+            if attention is not None:
+                nn.init.orthogonal_(attention.match.weight)
         if self.decoder.join is not None:
             # Ignore the answer at first, so that a network trained without a memory keeps its output.
             with torch.no_grad():
@@ -86,7 +91,7 @@ class GNMT(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """Return the arguments that create such a network; "memory" holds the arguments of its memory, or None."""
-        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "ask", "trust")
+        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "ask", "trust", "reattend")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
     def forward(

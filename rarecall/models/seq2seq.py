@@ -133,6 +133,9 @@ class Decoder(nn.Module):
             paper.
         trust: mix the memory's distribution into the output with learned weights (see `Trust`). Otherwise a linear
             layer joins the embedded answer with the last layer's output, as in the paper.
+        reattend: the last layer's output queries the input once more, and a linear layer of the answer is added to it.
+            The bottom layer asks before it knows what was attended so far; the last layer knows. The linear layer is
+            initialised with zeros, so a network trained without it keeps its output.
     """
 
     def __init__(
@@ -147,6 +150,7 @@ class Decoder(nn.Module):
         start: int | None = None,
         ask: bool = False,
         trust: bool = False,
+        reattend: bool = False,
     ) -> None:
         super().__init__()
         if memory is not None and memory.key_size != units:
@@ -160,6 +164,10 @@ class Decoder(nn.Module):
         self.bottom = nn.LSTM(units, units, batch_first=True)
         self.attention = Attention(units)
         self.above = nn.ModuleList(nn.LSTM(2 * units, units, batch_first=True) for _ in range(layers - 1))
+        self.reattention = Attention(units) if reattend else None
+        self.add = nn.Linear(units, units, bias=False) if reattend else None
+        if self.add is not None:
+            nn.init.zeros_(self.add.weight)
         self.memory = memory
         self.ask = nn.Linear(3 * units, units, bias=False) if memory is not None and ask else None
         if self.ask is not None:
@@ -196,6 +204,8 @@ class Decoder(nn.Module):
             states, now = layer(self.dropout(torch.cat((below, found), -1)), carry)
             states = states + below if number > 2 else states
             after.append(now)
+        if self.reattention is not None and self.add is not None:
+            states = states + self.add(self.reattention(states, encoded)[0])
         query = found
         if self.ask is not None:
             query = self.ask(torch.cat([F.normalize(of, dim=-1) for of in (found, asked, states)], -1))

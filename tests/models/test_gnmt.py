@@ -84,3 +84,20 @@ def test_the_shared_embedding_is_saved_once_and_the_memory_with_it(search: str, 
     weights.load_into(again, rarecall.storage.read(tmp_path / "w.safetensors", kind="network")[0], "w")
     assert again.memory is not None
     assert len(again.memory) == 30
+
+
+def test_a_second_attention_changes_nothing_until_it_is_trained_and_then_every_step_reads_the_input_again() -> None:
+    without, again = network(memory=False), network(memory=False, reattend=True)
+    again.load_state_dict(without.state_dict(), strict=False)
+    source, target = torch.randint(3, SYMBOLS, (2, 5)), torch.randint(3, SYMBOLS, (2, 4))
+    expected = without(source, target).logits
+    torch.testing.assert_close(again(source, target).logits, expected)
+    decoder = again.decoder
+    assert decoder.add is not None
+    torch.nn.init.eye_(decoder.add.weight)
+    encoded = again.encoder(source)
+    before = torch.cat((torch.ones(2, 1).long(), target[:, :-1]), 1)
+    states = without.decoder(before, encoded, decoder.begin(encoded)).states
+    weights_of = (decoder.reattention.match(states) @ encoded.states.mT / UNITS**0.5).softmax(-1)
+    after = states + weights_of @ encoded.states
+    torch.testing.assert_close(again(source, target).logits, F.linear(after, decoder.output.weight))

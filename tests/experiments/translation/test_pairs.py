@@ -8,6 +8,7 @@ import torch
 
 from experiments.translation import pairs as module
 from experiments.translation.pairs import Pairs, Sentences, by_length, encode
+from experiments.translation.selection import most_like
 from experiments.translation.text import Text
 from experiments.translation.train import Data
 from experiments.translation.vocabulary import END, Vocabulary, learn
@@ -58,9 +59,9 @@ def test_what_is_no_vocabulary_is_told() -> None:
 
 def test_windows_hold_passages_whole_and_every_part_as_often_as_asked() -> None:
     pairs = drawn()
-    windows = pairs.windows((3, 1), 6, 10, 4, torch.Generator().manual_seed(0))
-    assert torch.equal(torch.cat(windows).sort().values, pairs.repeated((3, 1), 6))
     usable = pairs.usable(6)
+    windows = pairs.windows((3, 1), usable, 10, 4, torch.Generator().manual_seed(0))
+    assert torch.equal(torch.cat(windows).sort().values, pairs.repeated((3, 1), usable))
     for window in windows[:-1]:
         starts = [number for number in window.tolist() if not usable[number // 10 * 10 : number].any()]
         whole = [torch.arange(start // 10 * 10, start // 10 * 10 + 10) for start in starts]
@@ -100,7 +101,7 @@ def test_empty_and_long_pairs_are_left_out_and_parts_repeated(data: Data) -> Non
     pairs = encode(text, data.vocabulary)
     assert pairs.usable(5).tolist() == [True, False, False, False, False]
     assert pairs.usable(50).tolist() == [True, False, False, False, True]
-    assert pairs.repeated((2, 3), 50).tolist() == [0, 0, 4, 4, 4]
+    assert pairs.repeated((2, 3), pairs.usable(50)).tolist() == [0, 0, 4, 4, 4]
 
 
 def test_lines_to_be_translated_come_by_length() -> None:
@@ -114,3 +115,16 @@ def test_the_cache_may_be_out_of_reach(data: Data, tmp_path: Path, monkeypatch: 
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RARECALL_CACHE", str(tmp_path / "file"))
     assert len(encode(sentences(5, seed=0), data.vocabulary, cached=True)) == 5
+
+
+def test_the_pairs_most_like_the_wanted_text_are_selected() -> None:
+    torch.manual_seed(0)
+    # Pieces 3 to 9 are the news's, 10 to 16 the debates'; every third pair of the debates is of news pieces.
+    news = [torch.randint(3, 10, (6,)).tolist() for _ in range(40)]
+    debates = [torch.randint(3, 10, (6,)).add(0 if n % 3 == 0 else 7).tolist() for n in range(90)]
+    side = Sentences.of([[*line, END] for line in debates + news])
+    chosen = most_like(Pairs(side, side, (90, 40)), torch.tensor([False, True]), 1 / 3)
+    assert chosen[:90].nonzero().squeeze(1).tolist() == list(range(0, 90, 3))
+    assert chosen[90:].all()
+    with pytest.raises(ValueError, match="some files must be repeated and others not"):
+        most_like(Pairs(side, side, (90, 40)), torch.tensor([False, False]), 0.5)
