@@ -54,7 +54,7 @@ class Ours(Recipe):
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
     ) -> tuple[Tensor, dict[str, float]]:
-        query = F.normalize(self.network(distort(drawings)), dim=1)
+        query = F.normalize(self.query(distort(drawings)), dim=1)
 
         cosines = query @ F.normalize(self.class_keys, dim=1).T  # (n, classes)
         margin = self.class_margin * min(1.0, progress / 0.3)

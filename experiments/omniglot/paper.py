@@ -42,8 +42,8 @@ class Paper(Recipe):
     dropout = 0.1  # the paper does not state its rate; 0.3 and 0.5 learned more slowly, by validation accuracy
     distorted = False
     # The paper does not state how it normalises its input; see docs/omniglot.md.
-    centred = True
-    radius: float | None = 7.0  # pixels to which centred drawings are scaled; the mean of the drawings is 6.3
+    radius: float | None = 7.0  # pixels; the mean of the drawings is 6.3
+    whiten = 0.5
     memory: Memory
     order: Tensor  # (classes,) int64; it begins with the window, of which the oldest come first
     window: Tensor  # () float64, number of classes in the window
@@ -60,7 +60,7 @@ class Paper(Recipe):
 
     def make_network(self) -> nn.Module:
         """Return a new network that maps drawings to queries."""
-        return convnet(self.dropout, centred=self.centred, radius=self.radius)
+        return convnet(self.dropout, self.radius, self.whiten)
 
     def begun(self) -> None:
         self._even = False
@@ -85,8 +85,7 @@ class Paper(Recipe):
         if progress == 0.0 and self._even:
             even_start(self.network, drawings)
         seen = distort(drawings) if self.distorted else drawings
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            query = self.network(seen.contiguous(memory_format=torch.channels_last)).float()
+        query = self.query(seen.contiguous(memory_format=torch.channels_last))
         losses, right = [], []
         for turn in range(self.shows):
             of_turn = slice(turn, None, self.shows)
@@ -121,7 +120,7 @@ class PaperBatchNorm(PaperDistorted):
     """As `PaperDistorted`, with batch normalisation."""
 
     def make_network(self) -> nn.Module:
-        return batch_normalised(convnet(self.dropout, centred=self.centred, radius=self.radius))
+        return batch_normalised(convnet(self.dropout, self.radius, self.whiten))
 
 
 class PaperWithSoftmax(Ours):
@@ -143,9 +142,9 @@ class PaperWithSoftmax(Ours):
         return super().loss(drawings.contiguous(memory_format=torch.channels_last), target, source, progress)
 
 
-def convnet(dropout: float = 0.0, *, centred: bool = False, radius: float | None = None) -> ConvNet:
+def convnet(dropout: float = 0.0, radius: float | None = None, whiten: float = 0.0) -> ConvNet:
     """Return the paper's network without padding, which halves the work (the paper does not state its padding)."""
-    network = ConvNet(KEY_SIZE, dropout=dropout, padding=0, centred=centred, radius=radius)
+    network = ConvNet(KEY_SIZE, dropout=dropout, padding=0, radius=radius, whiten=whiten)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

@@ -35,6 +35,7 @@ class Run:
             the schedule then follows the new one, and `State.plans` records the old one.
         seed: random seed.
         begun_with: description of the network whose weights it was initialised with; "" for none.
+        bfloat16: compute convolutions in bfloat16, with weights, losses and optimizer in float32.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Run:
     steps: int
     seed: int
     begun_with: str = ""
+    bfloat16: bool = False
 
 
 def train(
@@ -92,6 +94,7 @@ class State:
 
     def __init__(self, recipe: Recipe, run: Run) -> None:
         self.recipe, self.run, self.step = recipe, run, 0
+        recipe.bfloat16 = run.bfloat16
         self.plans: list[list[int]] = []  # [n, steps]: until step n, `run.steps` was `steps`
         self.mean = copy.deepcopy(recipe.network).eval().requires_grad_(False)
         decayed = {parameter for parameter in recipe.network.parameters() if parameter.dim() > 1}

@@ -21,8 +21,9 @@ class ConvNet(nn.Module):
         image_size: side of an image in pixels.
         padding: padding of the convolutions (not specified in the paper): 1 keeps the size; 0 removes two pixels per
             convolution, which halves the work.
-        centred: centre the images first, see `centre` (the paper does not state how it normalises its input).
-        radius: scale centred images to this radius, see `centre`.
+        radius: first bring the images to one position and to this size, see `normalise` (the paper does not state how
+            it normalises its input). None: take them as they are.
+        whiten: how far to equalise their proportions as well, see `normalise`.
 
     Example:
         >>> import torch
@@ -38,13 +39,13 @@ class ConvNet(nn.Module):
         dropout: float = 0.5,
         image_size: int = 28,
         padding: int = 1,
-        centred: bool = False,
         radius: float | None = None,
+        whiten: float = 0.0,
     ) -> None:
         super().__init__()
         first, second = channels
         self.key_size, self.channels, self.dropout = key_size, channels, dropout
-        self.image_size, self.padding, self.centred, self.radius = image_size, padding, centred, radius
+        self.image_size, self.padding, self.radius, self.whiten = image_size, padding, radius, whiten
         shrunk = 4 * (1 - padding)  # pixels that two convolutions remove from a side
         last = ((image_size - shrunk) // 2 - shrunk) // 2
         self.layers = nn.Sequential(
@@ -74,7 +75,7 @@ class ConvNet(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """Return the arguments that create a network of the same shapes, `ConvNet(**settings)`."""
-        names = ("key_size", "channels", "dropout", "image_size", "padding", "centred", "radius")
+        names = ("key_size", "channels", "dropout", "image_size", "padding", "radius", "whiten")
         return {name: getattr(self, name) for name in names}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -84,34 +85,35 @@ class ConvNet(nn.Module):
                 f"ConvNet got images of shape {tuple(images.shape)}; expected (batch, 1, {self.image_size}, "
                 f"{self.image_size}). Resize them, or create the network with another image_size."
             )
-        return self.layers(centre(images, self.radius) if self.centred else images)
+        return self.layers(images if self.radius is None else normalise(images, self.radius, self.whiten))
 
 
-def centre(images: Tensor, radius: float | None = None) -> Tensor:
-    """Bring the centre of mass of each image to the middle, as was done for MNIST, and optionally scale the image.
+def normalise(images: Tensor, radius: float, whiten: float = 0.0) -> Tensor:
+    """Bring each image to one position and size, and optionally closer to one proportion.
 
-    Without `radius`, images are shifted by whole pixels, and what leaves on one side enters on the opposite one. With
-    it, they are resampled (bilinear), and what leaves the image is lost.
+    The centre of mass comes to the middle, and the image is resampled (bilinear); what leaves it is lost.
 
     Args:
         images: (batch, 1, size, size); 0 is background.
-        radius: root mean square distance of the ink from the middle after scaling, in pixels. Images are scaled by a
-            factor of `MAX_SCALE` at most.
+        radius: root mean square distance of the ink from the middle afterwards, in pixels.
+        whiten: power, from 0 to 1, by which the ink's standard deviations along its two principal axes are made equal:
+            0 keeps the proportions, 1 makes every drawing as wide as high (a whitening of its pixels' positions).
+            A direction is scaled by a factor of `MAX_SCALE` at most.
     """
     size = images.shape[-1]
-    pixels = torch.arange(size, device=images.device)
-    places = pixels - (size - 1) / 2
+    places = torch.arange(size, device=images.device) - (size - 1) / 2
     ink = images.detach().squeeze(1).float()
-    by_row, by_column = ink.sum(2), ink.sum(1)  # (batch, size)
-    mass = by_row.sum(1).clamp(min=torch.finfo(ink.dtype).tiny)
-    y, x = (by_row * places).sum(1) / mass, (by_column * places).sum(1) / mass
-    if radius is None:
-        rows, columns = ((pixels + offset.round().long()[:, None]) % size for offset in (y, x))
-        batch = torch.arange(len(images), device=images.device)[:, None, None]
-        return images[batch, 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
-    around = ((by_row + by_column) * places**2).sum(1) / mass - y**2 - x**2
-    scale = (around.clamp(min=0).sqrt() / radius).clamp(1 / MAX_SCALE, MAX_SCALE)
-    steps = places * (2 / size)
-    rows, columns = (scale[:, None] * steps + 2 / size * offset[:, None] for offset in (y, x))
-    grid = torch.stack(torch.broadcast_tensors(columns[:, None, :], rows[:, :, None]), -1)
-    return F.grid_sample(images, grid, align_corners=False)
+    ink = ink / ink.sum((1, 2), keepdim=True).clamp(min=torch.finfo(ink.dtype).tiny)
+    middle = torch.stack((ink.sum(1) @ places, ink.sum(2) @ places), -1)  # (batch, 2): x, y
+    x, y = (places - offset[:, None] for offset in middle.unbind(-1))  # (batch, size)
+    xy = torch.einsum("nyx,ny,nx->n", ink, y, x)
+    xx, yy = (ink.sum(1) * x**2).sum(1), (ink.sum(2) * y**2).sum(1)
+    spread, axes = torch.linalg.eigh(torch.stack((xx, xy, xy, yy), -1).unflatten(-1, (2, 2)))
+    variance = spread.clamp(min=0)  # along each axis, (batch, 2)
+    scale = variance.mean(1, keepdim=True) ** (0.5 * (1 - whiten)) * variance ** (0.5 * whiten)
+    scale = (scale * 2**0.5 / radius).clamp(1 / MAX_SCALE, MAX_SCALE)
+    matrix = axes * scale[:, None] @ axes.mT
+    grid = F.affine_grid(
+        torch.cat((matrix, middle[..., None] * (2 / size)), -1), list(images.shape), align_corners=False
+    )
+    return F.grid_sample(images, grid.to(images.dtype), align_corners=False)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from rarecall.models.convnet import ConvNet, centre
+from rarecall.models.convnet import ConvNet, normalise
 
 
 def test_by_default_it_is_the_network_of_the_paper() -> None:
@@ -49,29 +49,40 @@ def test_images_of_another_shape_are_refused(shape) -> None:
         ConvNet()(torch.zeros(shape))
 
 
-def test_a_centred_image_has_its_centre_of_mass_in_the_middle() -> None:
-    image = torch.zeros(1, 1, 28, 28)
-    image[0, 0, 3:7, 20:22] = 0.5
-    expected = torch.zeros(1, 1, 28, 28)
-    expected[0, 0, 12:16, 13:15] = 0.5
-    torch.testing.assert_close(centre(image), expected)
-    torch.testing.assert_close(centre(expected), expected)
-    torch.testing.assert_close(centre(torch.zeros(2, 1, 28, 28)), torch.zeros(2, 1, 28, 28))
-
-
-def test_a_centred_network_does_not_see_where_a_drawing_is() -> None:
-    network = ConvNet(16, channels=(4, 8), dropout=0.0, centred=True)
+@pytest.mark.parametrize("whiten", [0.0, 0.5, 1.0])
+def test_a_normalising_network_does_not_see_where_a_drawing_is(whiten: float) -> None:
+    network = ConvNet(16, channels=(4, 8), dropout=0.0, radius=5.0, whiten=whiten)
     image = torch.zeros(1, 1, 28, 28)
     image[0, 0, 10:15, 9:19] = torch.rand(5, 10)
     queries = network(torch.cat([image, image.roll((-6, 4), (2, 3))]))
-    torch.testing.assert_close(queries[0], queries[1])
-    assert ConvNet(**network.settings()).centred
+    torch.testing.assert_close(queries[0], queries[1], rtol=1e-4, atol=1e-4)
+    again = ConvNet(**network.settings())
+    assert (again.radius, again.whiten) == (5.0, whiten)
+
+
+def test_proportions_become_equal_by_the_power_that_is_asked() -> None:
+    tall = torch.zeros(1, 1, 28, 28)
+    tall[..., 8:20, 11:17] = 1.0  # twice as high as wide
+
+    def spreads(image: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(28) - 13.5
+        ink = image[0, 0] / image.sum()
+        return torch.stack(((ink.sum(1) * places**2).sum(), (ink.sum(0) * places**2).sum())).sqrt()
+
+    for whiten, proportion in ((0.0, 2.0), (0.5, 2**0.5), (1.0, 1.0)):
+        height, width = spreads(normalise(tall, 4.0, whiten))
+        assert float(height / width) == pytest.approx(proportion, rel=0.06)
+    # The axes are the drawing's own, so a turned drawing is normalised as the upright one and then turned.
+    some = torch.rand(1, 1, 28, 28).pow(4)
+    torch.testing.assert_close(
+        normalise(some.rot90(1, (2, 3)), 5.0, 0.5), normalise(some, 5.0, 0.5).rot90(1, (2, 3)), rtol=0, atol=1e-4
+    )
 
 
 def test_images_are_scaled_to_one_radius() -> None:
     small, large = torch.zeros(2, 1, 1, 28, 28).unbind()
     small[..., 4:10, 16:22], large[..., 10:22, 3:15] = 1.0, 1.0
-    small, large = centre(small, radius=4.9), centre(large, radius=4.9)
+    small, large = normalise(small, radius=4.9), normalise(large, radius=4.9)
     torch.testing.assert_close(large[..., 8:20, 8:20], torch.ones(1, 1, 12, 12), rtol=0, atol=0.1)
     assert (small - large).abs().mean() < 0.05
-    torch.testing.assert_close(centre(torch.zeros(2, 1, 28, 28), radius=7.0), torch.zeros(2, 1, 28, 28))
+    torch.testing.assert_close(normalise(torch.zeros(2, 1, 28, 28), radius=7.0), torch.zeros(2, 1, 28, 28))

@@ -79,7 +79,7 @@ class Matching(Recipe):
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
     ) -> tuple[Tensor, dict[str, float]]:
-        features = self.network(distort(drawings)).unflatten(0, (-1, self.shows))  # (ways, shows, size)
+        features = self.query(distort(drawings)).unflatten(0, (-1, self.shows))  # (ways, shows, size)
         shown, asked = features[:, :1], features[:, 1:]
         right = torch.arange(len(features)).repeat_interleave(asked.shape[1])
         logs = self.network.match(shown, asked.flatten(0, 1))

@@ -51,7 +51,7 @@ class Siamese(Recipe):
     def loss(
         self, drawings: Tensor, target: Tensor, source: Tensor, progress: float
     ) -> tuple[Tensor, dict[str, float]]:
-        features = self.network(distort(drawings))
+        features = self.query(distort(drawings))
         logits = self.network.same(features, features)
         pair = ~torch.eye(len(target), dtype=torch.bool)
         same = (target[:, None] == target) & pair
