@@ -54,7 +54,7 @@ def _learner_of(path: str | os.PathLike[str]) -> tuple[Learner, dict[str, Any]]:
     if isinstance(recipe.network, ConvNet):
         # Not all were trained with the recipe's present normalisation of the input; their settings say so.
         settings = json.loads(header["settings"])
-        recipe.network.radius, recipe.network.whiten = settings["radius"], settings["whiten"]
+        recipe.network.radius = settings["radius"]
     return recipe.learner(recipe.network), run | {"commit": header.get("commit", "unknown")}
 
 

@@ -43,7 +43,6 @@ class Paper(Recipe):
     distorted = False
     # The paper does not state how it normalises its input; see docs/omniglot.md.
     radius: float | None = 7.0  # pixels; the mean of the drawings is 6.3
-    whiten = 0.5
     memory: Memory
     order: Tensor  # (classes,) int64; it begins with the window, of which the oldest come first
     window: Tensor  # () float64, number of classes in the window
@@ -60,7 +59,7 @@ class Paper(Recipe):
 
     def make_network(self) -> nn.Module:
         """Return a new network that maps drawings to queries."""
-        return convnet(self.dropout, self.radius, self.whiten)
+        return convnet(self.dropout, self.radius)
 
     def begun(self) -> None:
         self._even = False
@@ -120,7 +119,7 @@ class PaperBatchNorm(PaperDistorted):
     """As `PaperDistorted`, with batch normalisation."""
 
     def make_network(self) -> nn.Module:
-        return batch_normalised(convnet(self.dropout, self.radius, self.whiten))
+        return batch_normalised(convnet(self.dropout, self.radius))
 
 
 class PaperWithSoftmax(Ours):
@@ -142,9 +141,9 @@ class PaperWithSoftmax(Ours):
         return super().loss(drawings.contiguous(memory_format=torch.channels_last), target, source, progress)
 
 
-def convnet(dropout: float = 0.0, radius: float | None = None, whiten: float = 0.0) -> ConvNet:
+def convnet(dropout: float = 0.0, radius: float | None = None) -> ConvNet:
     """Return the paper's network without padding, which halves the work (the paper does not state its padding)."""
-    network = ConvNet(KEY_SIZE, dropout=dropout, padding=0, radius=radius, whiten=whiten)
+    network = ConvNet(KEY_SIZE, dropout=dropout, padding=0, radius=radius)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

@@ -23,7 +23,6 @@ class ConvNet(nn.Module):
             convolution, which halves the work.
         radius: first bring the images to one position and to this size, see `normalise` (the paper does not state how
             it normalises its input). None: take them as they are.
-        whiten: how far to equalise their proportions as well, see `normalise`.
 
     Example:
         >>> import torch
@@ -40,12 +39,11 @@ class ConvNet(nn.Module):
         image_size: int = 28,
         padding: int = 1,
         radius: float | None = None,
-        whiten: float = 0.0,
     ) -> None:
         super().__init__()
         first, second = channels
         self.key_size, self.channels, self.dropout = key_size, channels, dropout
-        self.image_size, self.padding, self.radius, self.whiten = image_size, padding, radius, whiten
+        self.image_size, self.padding, self.radius = image_size, padding, radius
         shrunk = 4 * (1 - padding)  # pixels that two convolutions remove from a side
         last = ((image_size - shrunk) // 2 - shrunk) // 2
         self.layers = nn.Sequential(
@@ -75,7 +73,7 @@ class ConvNet(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """Return the arguments that create a network of the same shapes, `ConvNet(**settings)`."""
-        names = ("key_size", "channels", "dropout", "image_size", "padding", "radius", "whiten")
+        names = ("key_size", "channels", "dropout", "image_size", "padding", "radius")
         return {name: getattr(self, name) for name in names}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -85,35 +83,28 @@ class ConvNet(nn.Module):
                 f"ConvNet got images of shape {tuple(images.shape)}; expected (batch, 1, {self.image_size}, "
                 f"{self.image_size}). Resize them, or create the network with another image_size."
             )
-        return self.layers(images if self.radius is None else normalise(images, self.radius, self.whiten))
+        return self.layers(images if self.radius is None else normalise(images, self.radius))
 
 
-def normalise(images: Tensor, radius: float, whiten: float = 0.0) -> Tensor:
-    """Bring each image to one position and size, and optionally closer to one proportion.
+def normalise(images: Tensor, radius: float) -> Tensor:
+    """Bring each image to one position and size, as was done for MNIST.
 
     The centre of mass comes to the middle, and the image is resampled (bilinear); what leaves it is lost.
 
     Args:
         images: (batch, 1, size, size); 0 is background.
-        radius: root mean square distance of the ink from the middle afterwards, in pixels.
-        whiten: power, from 0 to 1, by which the ink's standard deviations along its two principal axes are made equal:
-            0 keeps the proportions, 1 makes every drawing as wide as high (a whitening of its pixels' positions).
-            A direction is scaled by a factor of `MAX_SCALE` at most.
+        radius: root mean square distance of the ink from the middle afterwards, in pixels. Images are scaled by a
+            factor of `MAX_SCALE` at most.
     """
     size = images.shape[-1]
     places = torch.arange(size, device=images.device) - (size - 1) / 2
     ink = images.detach().squeeze(1).float()
-    ink = ink / ink.sum((1, 2), keepdim=True).clamp(min=torch.finfo(ink.dtype).tiny)
-    middle = torch.stack((ink.sum(1) @ places, ink.sum(2) @ places), -1)  # (batch, 2): x, y
-    x, y = (places - offset[:, None] for offset in middle.unbind(-1))  # (batch, size)
-    xy = torch.einsum("nyx,ny,nx->n", ink, y, x)
-    xx, yy = (ink.sum(1) * x**2).sum(1), (ink.sum(2) * y**2).sum(1)
-    spread, axes = torch.linalg.eigh(torch.stack((xx, xy, xy, yy), -1).unflatten(-1, (2, 2)))
-    variance = spread.clamp(min=0)  # along each axis, (batch, 2)
-    scale = variance.mean(1, keepdim=True) ** (0.5 * (1 - whiten)) * variance ** (0.5 * whiten)
-    scale = (scale * 2**0.5 / radius).clamp(1 / MAX_SCALE, MAX_SCALE)
-    matrix = axes * scale[:, None] @ axes.mT
-    grid = F.affine_grid(
-        torch.cat((matrix, middle[..., None] * (2 / size)), -1), list(images.shape), align_corners=False
-    )
-    return F.grid_sample(images, grid.to(images.dtype), align_corners=False)
+    by_row, by_column = ink.sum(2), ink.sum(1)  # (batch, size)
+    mass = by_row.sum(1).clamp(min=torch.finfo(ink.dtype).tiny)
+    y, x = (by_row * places).sum(1) / mass, (by_column * places).sum(1) / mass
+    around = ((by_row + by_column) * places**2).sum(1) / mass - y**2 - x**2
+    scale = (around.clamp(min=0).sqrt() / radius).clamp(1 / MAX_SCALE, MAX_SCALE)
+    steps = places * (2 / size)
+    rows, columns = (scale[:, None] * steps + 2 / size * offset[:, None] for offset in (y, x))
+    grid = torch.stack(torch.broadcast_tensors(columns[:, None, :], rows[:, :, None]), -1)
+    return F.grid_sample(images, grid, align_corners=False)

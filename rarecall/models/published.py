@@ -10,17 +10,17 @@ from pathlib import Path
 RELEASES = "https://github.com/rarecall/rarecall/releases/download/weights"
 # Bytes and SHA-256 of each file in weights/.
 FILES = {
-    "omniglot-paper-alone": (1_700_136, "a14db5121a060812a700a967d990f8e21e9f025085cabe9aadec6218b80b61ef"),
-    "omniglot-paper-distorted": (1_700_168, "0b1cc429344545537b38081676b2e2f0acfb29ddc596e1dd1ec1dae4f0e1337a"),
-    "omniglot-paper": (1_700_080, "0baf44e9ee854c6170b730d2da4bb3e6df3fe79c3155e34f16e3a0f2aead0271"),
+    "omniglot-paper-alone": (1_700_112, "21bc873dec66c35c6600b772542fc4d04ec831497f3da36a56a053deedbc2726"),
+    "omniglot-paper-distorted": (1_700_152, "09827054d95ea05d855b3649ceeab325a60297225bdcf96d8ac81d9e908a441f"),
+    "omniglot-paper": (1_700_104, "41452a8bfc2168675eda417264d5bdb15e64380a6b9809567c19c09c94cb6002"),
     "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
     "omniglot-residual-1": (4_051_200, "dd8ea57864b02f310ee2b0b3b27a596e9fa1d7feeb199a69c102ba5e8abf215f"),
     "synthetic-neural-gpu-memory": (116_074, "e9c56c091eb4c29b862e97ead5c004cbd82b92b0e9385da40bb072980623006d"),
     "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
     "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
-    "translation-memory": (5_075_910, "9d34bb430849c1a2d91aedb9cc00c9991f19abf4e976dd748351bd50b0dd9aa3"),
-    "translation": (19_888_816, "b2af1eb499772a36524dfa8a2552d0e11af5ba67029b9e223e7e34c736ba20af"),
+    "translation-memory": (5_075_942, "1b25d464eedd6fa3c2be0bdc0ef80e22c3a1e85f3d995ba0b4e8ad75a55b163e"),
+    "translation": (19_888_848, "e9a11b4f3cfb1f215269c4254ee5792dfbf01fa723eb6471cd5915aba8d189dd"),
 }
 
 
