@@ -22,7 +22,7 @@ class Recipe(nn.Module, ABC):
         weight_decay: weight decay of the network's matrices and filters.
         averaging: decay of the exponential moving average of the parameters.
         clip: maximum gradient norm, or None.
-        bfloat16: compute convolutions in bfloat16; set by the run.
+        in_bfloat16: compute convolutions in bfloat16; set by the run.
     """
 
     network: nn.Module
@@ -34,11 +34,11 @@ class Recipe(nn.Module, ABC):
     weight_decay: float = 0.0
     averaging: float = 0.998
     clip: float | None = None
-    bfloat16: bool = False
+    in_bfloat16: bool = False
 
     def query(self, drawings: Tensor) -> Tensor:
         """Return the output of a convolutional network, (n, 1, 28, 28) -> (n, size), in float32."""
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.in_bfloat16):
             output: Tensor = self.network(drawings)
         return output.float()
 

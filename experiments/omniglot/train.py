@@ -94,7 +94,7 @@ class State:
 
     def __init__(self, recipe: Recipe, run: Run) -> None:
         self.recipe, self.run, self.step = recipe, run, 0
-        recipe.bfloat16 = run.bfloat16
+        recipe.in_bfloat16 = run.bfloat16
         self.plans: list[list[int]] = []  # [n, steps]: until step n, `run.steps` was `steps`
         self.mean = copy.deepcopy(recipe.network).eval().requires_grad_(False)
         decayed = {parameter for parameter in recipe.network.parameters() if parameter.dim() > 1}

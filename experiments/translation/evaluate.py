@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from experiments.translation.bleu import RARE, bleu, difference, of_rare_words, rare_words, with_rare_words
-from experiments.translation.networks import Trained
+from experiments.translation.networks import Trained, make_memory
 from experiments.translation.pairs import encode
 from experiments.translation.text import Text
 from experiments.translation.translator import PASSES, check_lengths, show, translate
@@ -50,6 +50,7 @@ def evaluate(
     *,
     beam: Beam | None = None,
     refill: int = 0,
+    capacity: int | None = None,
     translations: Path | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -61,6 +62,7 @@ def evaluate(
         measured: the texts.
         beam: settings of the beam search.
         refill: first empty the memory and show it this many of the last training pairs; 0: use it as it is.
+        capacity: slots of the memory that is refilled (default: as in training).
         translations: folder to write all translations to.
         quiet: show no progress bars.
     """
@@ -87,7 +89,7 @@ def evaluate(
         ask(BASELINE, trained, network, FULL, DEVELOPMENT)
     else:
         if refill:
-            fill(trained, measured.training, refill, quiet=quiet)
+            fill(trained, measured.training, refill, capacity, quiet=quiet)
         figures["slots"] = len(network.memory)
         if not trained.run["frozen"]:
             # Measures what the network learned in its weights since it was initialised with the baseline's.
@@ -112,7 +114,7 @@ def evaluate(
         "differences": differences(found, right, quiet=quiet),
         "rare words": of_rare(found, test, measured.training, quiet=quiet),
     }
-    about = {"beam": asdict(beam), "passes": PASSES, "refill": refill}
+    about = {"beam": asdict(beam), "passes": PASSES, "refill": refill} | ({"capacity": capacity} if capacity else {})
     return {"experiment": "translation", "protocol": about, "figures": figures}
 
 
@@ -134,10 +136,10 @@ def check(trained: Trained, baseline: Trained | None, measured: Measured) -> Non
         raise ValueError("Expected the network with a memory as --weights, and the one without as --baseline.")
 
 
-def fill(trained: Trained, training: Text, pairs: int, *, quiet: bool = False) -> None:
-    """Empty the memory, then show it the last `pairs` pairs of the training text once."""
+def fill(trained: Trained, training: Text, pairs: int, capacity: int | None = None, *, quiet: bool = False) -> None:
+    """Replace the memory by an empty one, then show it the last `pairs` pairs of the training text once."""
     assert trained.network.memory is not None
-    trained.network.memory.reset()
+    trained.network.decoder.memory = make_memory(trained.network.units, capacity or trained.network.memory.capacity)
     first = max(0, len(training) - pairs)
     shown = encode(training.of(range(first, len(training))), trained.vocabulary, quiet=quiet)
     show(trained.network, shown, first_id=first, passes=1, quiet=quiet)

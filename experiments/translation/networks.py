@@ -21,9 +21,14 @@ SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust", 
 def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
     """Return a new network with the settings of a run; without a memory if its capacity is 0."""
     units, layers, dropout, capacity, *choices = (run[name] for name in SHAPES)
-    # Every target piece of a batch queries half a million keys, so the search is approximate.
-    memory = Memory(units, capacity, search="auto") if capacity else None
+    memory = make_memory(units, capacity) if capacity else None
     return GNMT(symbols, START, END, units, layers, dropout, memory, *choices)
+
+
+def make_memory(units: int, capacity: int) -> Memory:
+    """Return an empty memory for a network."""
+    # Every target piece of a batch queries half a million keys, so the search is approximate.
+    return Memory(units, capacity, search="auto")
 
 
 @dataclass(frozen=True, eq=False)

@@ -131,7 +131,8 @@ def _texts(found: list[dict[str, Any]]) -> str:
 
 
 def _sized(training: dict[str, Any]) -> str:
-    return f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces"
+    twice = ", attending twice" if training.get("reattend") else ""
+    return f"{training['layers']} layers of {training['units']}, {training['pieces']} pieces{twice}"
 
 
 def _trained(training: dict[str, Any]) -> str:

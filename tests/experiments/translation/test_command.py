@@ -33,7 +33,7 @@ def test_train_evaluate_text_pack_and_table(
     evaluate = (
         "evaluate --weights runs/b/network.safetensors --baseline runs/a/network.safetensors "
         f"--test n.en n.de {texts} --beam 1 --alpha 0.6 --beta 0.2 --caution 50.0 --bfloat16 "
-        "--refill 10 --out results/b.json"
+        "--refill 10 --capacity 20 --out results/b.json"
     )
     run(evaluate)
     result = json.loads((tmp_path / "results" / "b.json").read_text())
@@ -43,6 +43,7 @@ def test_train_evaluate_text_pack_and_table(
     with pytest.raises(SystemExit):
         run("text a --weights runs/a/network.safetensors --caution 1")
     assert "--caution is for a network that was trained with --trust" in capsys.readouterr().err
+    assert result["figures"]["slots"] == 20
     assert result["training"]["with memory"]["trained_on"] == "t.en"
     assert "2 steps without memory" in result["training"]["with memory"]["begun_with"]
     run("pack --weights runs/b/network.safetensors --slots 1 --out small.safetensors")

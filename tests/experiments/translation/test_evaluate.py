@@ -128,10 +128,10 @@ def test_a_network_without_memory_has_less_to_measure(trained: Trained, measured
 
 
 def test_a_memory_is_filled_again_from_the_end_of_the_training_text_always_the_same(trained: Trained) -> None:
-    memory = trained.network.memory
     filled = []
     for _ in range(2):
         evaluate.fill(trained, sentences(300, seed=1), 20, quiet=True)
+        memory = trained.network.memory
         filled.append((len(memory), memory.keys.clone(), memory.values.clone()))
     assert 0 < filled[0][0] == filled[1][0]
     assert set(memory.sources[memory.values >= 0].tolist()) <= set(range(280, 300))
