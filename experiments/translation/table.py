@@ -28,7 +28,7 @@ def table(folder: str | os.PathLike[str]) -> str:
     found = results.read_all(folder, "translation")
     lines = ["## Translation, English to German, BLEU", ""]
     lines += [f"The paper's network has 8 layers of 1024 and was trained on WMT14. Ours: {_texts(found)}.", ""]
-    sizes = list(dict.fromkeys(_sized(_any_of(result)) for result in found)) or ["ours"]
+    sizes = list(dict.fromkeys(_measured(result) for result in found)) or ["ours"]
     columns = [f"{size}, {part}" for size in sizes for part in (FULL, ODD)]
     lines += _row("", "the paper, full test", "the paper, odd lines", *columns)
     lines += _row(*["---"] * (3 + len(columns)))
@@ -58,7 +58,7 @@ def title(result: dict[str, Any]) -> str:
     """Return a title: the networks measured, and their training text."""
     networks = " and ".join(result["training"])
     wiring = f", {_wiring(result)}" if MEMORY in result["training"] else ""
-    return f"{networks} ({_sized(_any_of(result))}{wiring}), trained on {_texts([result])}"
+    return f"{networks} ({_measured(result)}{wiring}), trained on {_texts([result])}"
 
 
 def lines_of(result: dict[str, Any]) -> str:
@@ -104,7 +104,7 @@ def words_lines(result: dict[str, Any]) -> str:
 
 def _ours(found: list[dict[str, Any]], size: str, wiring: str, whose: str, part: str) -> str:
     """Return the score of the last result that has it."""
-    asked = [result for result in found if _sized(_any_of(result)) == size]
+    asked = [result for result in found if _measured(result) == size]
     if whose != BASELINE:
         asked = [result for result in asked if MEMORY in result["training"] and _wiring(result) == wiring]
     scores = [result["figures"]["bleu"].get(whose, {}).get(part) for result in asked]
@@ -123,6 +123,11 @@ def _wiring(result: dict[str, Any]) -> str:
     """Return how the memory is wired: with --ask or --trust it is not the paper's way."""
     training = _any_of(result)
     return LEARNED if training["ask"] or training["trust"] else AS_THE_PAPER
+
+
+def _measured(result: dict[str, Any]) -> str:
+    """Return the size of the network, and whether it was decoded greedily."""
+    return _sized(_any_of(result)) + (", greedy" if result["protocol"]["beam"]["width"] == 1 else "")
 
 
 def _texts(found: list[dict[str, Any]]) -> str:
