@@ -213,6 +213,8 @@ def _translation(folder: str | os.PathLike[str]) -> list[str]:
 def _translation_setting(result: dict[str, Any], name: str) -> str:
     training = result["training"]["without memory" if name == "without memory" else "with memory"]
     size = f"{training['layers']} layers of {training['units']}, {training['pieces']:,} pieces"
+    size += ", attending twice" if training.get("reattend") else ""
+    size += ", decoded greedily" if result["protocol"]["beam"]["width"] == 1 else ""
     return size if name == "without memory" else f"{size}; {WIRINGS[training['ask']]}"
 
 
