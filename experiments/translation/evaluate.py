@@ -51,6 +51,7 @@ def evaluate(
     beam: Beam | None = None,
     refill: int = 0,
     capacity: int | None = None,
+    odd_only: bool = False,
     translations: Path | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def evaluate(
         beam: settings of the beam search.
         refill: first empty the memory and show it this many of the last training pairs; 0: use it as it is.
         capacity: slots of the memory that is refilled (default: as in training).
+        odd_only: translate only the odd lines, without and with the even ones as context: a quarter of the work.
         translations: folder to write all translations to.
         quiet: show no progress bars.
     """
@@ -82,11 +84,15 @@ def evaluate(
             if part == FULL and whose != WHOLE:
                 found[whose][ODD] = [told[number] for number in odd]
 
+    full, by_context = ((ODD,), (ODD,)) if odd_only else ((FULL, DEVELOPMENT), (ODD, DEVELOPMENT))
+    contexts = [(EVEN, test.of(range(0, len(test), 2)), by_context)]
+    if not odd_only:
+        contexts.append((WHOLE, test, (FULL,)))
     if baseline is not None:
-        ask(BASELINE, baseline, baseline.network.eval(), FULL, DEVELOPMENT)
+        ask(BASELINE, baseline, baseline.network.eval(), *full)
     network, figures = trained.network.eval(), dict[str, Any]()
     if network.memory is None:
-        ask(BASELINE, trained, network, FULL, DEVELOPMENT)
+        ask(BASELINE, trained, network, *full)
     else:
         if refill:
             fill(trained, measured.training, refill, capacity, quiet=quiet)
@@ -96,12 +102,9 @@ def evaluate(
             emptied = copy.deepcopy(network)
             if emptied.memory is not None:
                 emptied.memory.reset()
-            ask(EMPTIED, trained, emptied, FULL)
-        ask(MEMORY, trained, network, FULL, DEVELOPMENT)
-        for whose, context, parts in (
-            (EVEN, test.of(range(0, len(test), 2)), (ODD, DEVELOPMENT)),
-            (WHOLE, test, (FULL,)),
-        ):
+            ask(EMPTIED, trained, emptied, full[0])
+        ask(MEMORY, trained, network, *full)
+        for whose, context, parts in contexts:
             # Each context is shown to a fresh copy.
             taught = copy.deepcopy(network)
             pairs = encode(context, trained.vocabulary)
@@ -161,7 +164,7 @@ def differences(
         (MEMORY, BASELINE, DEVELOPMENT),
         (EVEN, MEMORY, DEVELOPMENT),
     )
-    at_hand = [one for one in compared if one[0] in found and one[1] in found]
+    at_hand = [one for one in compared if all(one[2] in found.get(whose, ()) for whose in one[:2])]
     return [
         {"of": whose, "from": other, "on": part} | difference(found[whose][part], found[other][part], right[part])
         for whose, other, part in tqdm(at_hand, desc="bootstrap", disable=quiet)

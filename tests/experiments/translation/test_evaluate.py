@@ -120,6 +120,25 @@ def test_a_network_that_was_frozen_is_not_measured_with_its_memory_emptied(
     assert set(result["figures"]["bleu"]) == {BASELINE, MEMORY, EVEN, WHOLE}
 
 
+def test_the_odd_lines_alone_are_a_quarter_of_the_work(
+    trained: Trained, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bleu, "SAMPLES", 20)
+    frozen = replace(trained, run=trained.run | {"frozen": True})
+    result = evaluate.evaluate(frozen, without_memory(trained), measured, beam=Beam(1), odd_only=True, quiet=True)
+    assert {whose: set(of) for whose, of in result["figures"]["bleu"].items()} == {
+        BASELINE: {ODD},
+        MEMORY: {ODD},
+        EVEN: {ODD},
+    }
+    assert {(one["of"], one["from"]) for one in result["figures"]["differences"]} == {
+        (MEMORY, BASELINE),
+        (EVEN, MEMORY),
+        (EVEN, BASELINE),
+    }
+    assert "| even lines as context | – |" in table.lines_of(result)
+
+
 def test_a_network_without_memory_has_less_to_measure(trained: Trained, measured: Measured) -> None:
     result = evaluate.evaluate(without_memory(trained), None, measured, beam=Beam(1), quiet=True)
     assert set(result["figures"]["bleu"]) == {BASELINE}
