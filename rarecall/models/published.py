@@ -19,8 +19,8 @@ FILES = {
     "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
     "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
-    "translation-memory": (5_075_942, "1b25d464eedd6fa3c2be0bdc0ef80e22c3a1e85f3d995ba0b4e8ad75a55b163e"),
-    "translation": (19_888_848, "e9a11b4f3cfb1f215269c4254ee5792dfbf01fa723eb6471cd5915aba8d189dd"),
+    "translation-memory": (5_075_998, "b622246c2584322bd6e74205083e7e22cf44efb021999a31443ca14d01ed6d7c"),
+    "translation": (20_478_912, "097012d990a0f806f1c1bb7fb151920b927a1647770027a44157499e9e6e9485"),
 }
 
 
