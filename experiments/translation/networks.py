@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from experiments.translation.vocabulary import END, START, Vocabulary
 from rarecall import Memory
 from rarecall.models import weights
@@ -78,17 +80,28 @@ def read(name: str | os.PathLike[str]) -> Trained:
 def begin_with(network: GNMT, trained: Trained) -> None:
     """Copy the weights of a trained network.
 
-    A memory or a second attention that it does not have does not influence the output yet.
+    A memory or a second attention that it does not have does not influence the output yet. Layers that it does not have
+    come on top and output 0 at first; they have residual connections.
     """
     before, after = trained.network.settings(), network.settings()
-    differ = [name for name in ("symbols", "units", "layers", "shortcut") if before[name] != after[name]]
+    differ = [name for name in ("symbols", "units", "shortcut") if before[name] != after[name]]
     if differ:
         told = ", ".join(f"{name} {before[name]} and not {after[name]}" for name in differ)
         raise ValueError(f"The network given by --from has {told}. Use the same settings, or another network.")
+    if trained.network.layers > network.layers:
+        raise ValueError(
+            f"The network given by --from has {trained.network.layers} layers. Use --layers {trained.network.layers} or "
+            "more, or another network."
+        )
     if trained.network.reattend and not network.reattend:
         raise ValueError("The network given by --from attends twice. Use --reattend, or another network.")
     if trained.network.memory is not None and network.memory is None:
         raise ValueError("The network given by --from uses a memory. Use --memory, or another network.")
+    with torch.no_grad():
+        for half in (network.encoder, network.decoder):
+            for layer in half.above[trained.network.layers - 1 :]:
+                for weight in layer.parameters():
+                    weight.chunk(4)[2].zero_()  # what the LSTM writes to its cell; torch's order is i, f, g, o
     # The memory starts empty: its keys would be outdated after the first steps.
     network.load_state_dict(dict(trained.network.named_parameters()), strict=False)
 

@@ -126,6 +126,24 @@ def test_a_network_with_memory_begins_with_the_weights_of_one_without(data: Data
         State(replace(RUN, units=16), data, trained)
 
 
+def test_layers_are_added_on_top_of_a_trained_network(data: Data, tmp_path: Path) -> None:
+    run = replace(RUN, capacity=0, steps=2)
+    assert train(run, data, tmp_path, QUIET)
+    trained = networks.read(tmp_path / "network.safetensors")
+    deeper = State(replace(run, layers=run.layers + 1), data, trained)
+    batch = deeper.next_batch()
+    encoded = [network.encoder(batch.source).states for network in (deeper.network, trained.network)]
+    torch.testing.assert_close(*encoded)  # the new layer outputs 0
+    before = [layer[-1].weight_hh_l0.clone() for layer in (deeper.network.encoder.above, deeper.network.decoder.above)]
+    deeper.forward_one()
+    deeper.forward_one()
+    after = [layer[-1].weight_hh_l0 for layer in (deeper.network.encoder.above, deeper.network.decoder.above)]
+    assert not any(torch.equal(*both) for both in zip(before, after, strict=True))
+    assert train(replace(run, layers=run.layers + 1), data, tmp_path / "deeper", QUIET, trained)
+    with pytest.raises(ValueError, match="has 3 layers. Use --layers 3 or more"):
+        State(run, data, networks.read(tmp_path / "deeper" / "network.safetensors"))
+
+
 def test_what_is_frozen_stays_and_what_has_to_do_with_the_memory_learns(data: Data, tmp_path: Path) -> None:
     assert train(replace(RUN, capacity=0, steps=2), data, tmp_path, QUIET)
     trained = networks.read(tmp_path / "network.safetensors")
