@@ -126,13 +126,29 @@ def test_classes_that_left_the_paper_s_window_are_forgotten() -> None:
     recipe = Paper(30)
     met = set()
     for step in range(200):
-        chosen = recipe.choose(30, progress=step / 200)
+        chosen = recipe.choose(30, progress=recipe.curriculum * step / 200)
         assert len(set(chosen.tolist())) == len(chosen) == recipe.first_window
         assert set(recipe.memory.values[recipe.memory.values >= 0].tolist()) <= set(chosen.tolist())
         recipe.memory.update(recipe.memory(torch.randn(len(chosen), 256)), chosen)
         met |= set(chosen.tolist())
     assert met == set(range(30))
     assert torch.equal(recipe.order.sort().values, torch.arange(30))
+
+
+def test_after_the_curriculum_the_paper_s_window_is_fixed_and_dropout_is_higher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Paper, "late_window", 20)
+    recipe = Paper(30)
+    dropout = next(layer for layer in recipe.network.modules() if isinstance(layer, torch.nn.Dropout))
+    for progress, window, probability in ((0.3, recipe.first_window, 0.1), (0.4, 20, 0.5), (0.9, 20, 0.5)):
+        chosen = recipe.choose(30, progress)
+        drawings, target, source = batch(len(chosen), 2)
+        before = recipe.smoothed.clone()
+        recipe.loss(drawings, chosen[target], source, progress)
+        assert len(chosen) == window
+        assert dropout.p == probability
+        assert (recipe.smoothed == before) == (progress > recipe.curriculum)  # not paced any more
 
 
 def test_an_even_start_has_outputs_of_mean_0_and_spread_1() -> None:
