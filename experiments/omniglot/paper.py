@@ -67,8 +67,7 @@ class Paper(Recipe):
 
     def begun(self) -> None:
         self._even = False
-        # Trained weights are past the curriculum: begin with all classes; `pace` shrinks the window if they are not.
-        self.window.fill_(len(self.order))
+        self.curriculum = 0.0  # trained weights are past it
 
     def choose(self, classes: int, progress: float) -> Tensor:
         if progress >= self.curriculum:

@@ -69,10 +69,11 @@ def test_a_run_may_go_on_with_more_or_fewer_steps_and_says_so(small: Omniglot, t
     assert json.loads(header["run"]) == asdict(replace(RUN, steps=8)) | {"plans": [[6, 6]]}
 
 
-def test_a_run_begins_with_trained_weights_and_all_classes(
+def test_a_run_begins_with_trained_weights_past_the_curriculum(
     small: Omniglot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Paper, "ways", 8)
+    monkeypatch.setattr(Paper, "late_window", 10)
     run = Run("paper", "train", steps=1, seed=3)
     assert train(run, small, tmp_path / "a", Pace(quiet=True))
     begin = tmp_path / "a" / "network.safetensors"
@@ -82,9 +83,9 @@ def test_a_run_begins_with_trained_weights_and_all_classes(
     found = {name: tensor.half() for name, tensor in state.recipe.network.state_dict().items()}
     assert_same(found, tensors(tmp_path / "a", "network", "network"))
     assert_same(state.mean.state_dict(), state.recipe.network.state_dict())
-    assert state.recipe.window == len(classes)
     monkeypatch.setattr(paper, "even_start", pytest.fail)  # trained weights are not scaled anew
     state.forward_one(classes)
+    assert state.recipe.window == 10
 
 
 def test_metrics_are_json_lines_and_those_after_the_checkpoint_are_dropped(small: Omniglot, tmp_path: Path) -> None:
