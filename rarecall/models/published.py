@@ -10,7 +10,7 @@ from pathlib import Path
 RELEASES = "https://github.com/rarecall/rarecall/releases/download/weights"
 # Bytes and SHA-256 of each file in weights/.
 FILES = {
-    "omniglot-paper-alone": (1_700_112, "21bc873dec66c35c6600b772542fc4d04ec831497f3da36a56a053deedbc2726"),
+    "omniglot-paper-alone": (1_700_136, "c7a2361351416c9e36e129fe26094d125805277d51b679df4b3f5e6dcc541e41"),
     "omniglot-paper-distorted": (1_700_152, "09827054d95ea05d855b3649ceeab325a60297225bdcf96d8ac81d9e908a441f"),
     "omniglot-paper": (1_700_104, "41452a8bfc2168675eda417264d5bdb15e64380a6b9809567c19c09c94cb6002"),
     "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
