@@ -11,7 +11,7 @@ RELEASES = "https://github.com/rarecall/rarecall/releases/download/weights"
 # Bytes and SHA-256 of each file in weights/.
 FILES = {
     "omniglot-paper-alone": (1_700_136, "c7a2361351416c9e36e129fe26094d125805277d51b679df4b3f5e6dcc541e41"),
-    "omniglot-paper-distorted": (1_700_152, "09827054d95ea05d855b3649ceeab325a60297225bdcf96d8ac81d9e908a441f"),
+    "omniglot-paper-distorted": (1_700_168, "bbbf05fdc4a296938c6807b9ec1fd25c0dacc37da125e9eb4f9110b5b79bce43"),
     "omniglot-paper": (1_700_104, "41452a8bfc2168675eda417264d5bdb15e64380a6b9809567c19c09c94cb6002"),
     "omniglot-residual-0": (4_051_232, "4a98b28a0eab66dfb2cbecc6b2a1ffea35f322ae663338619d12318be26be6ba"),
     "omniglot-residual-1": (4_051_200, "dd8ea57864b02f310ee2b0b3b27a596e9fa1d7feeb199a69c102ba5e8abf215f"),
