@@ -90,8 +90,8 @@ def begin_with(network: GNMT, trained: Trained) -> None:
         raise ValueError(f"The network given by --from has {told}. Use the same settings, or another network.")
     if trained.network.layers > network.layers:
         raise ValueError(
-            f"The network given by --from has {trained.network.layers} layers. Use --layers {trained.network.layers} or "
-            "more, or another network."
+            f"The network given by --from has {trained.network.layers} layers. Use --layers {trained.network.layers} "
+            "or more, or another network."
         )
     if trained.network.reattend and not network.reattend:
         raise ValueError("The network given by --from attends twice. Use --reattend, or another network.")

@@ -19,8 +19,8 @@ FILES = {
     "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
     "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
-    "translation-memory": (5_075_998, "b622246c2584322bd6e74205083e7e22cf44efb021999a31443ca14d01ed6d7c"),
-    "translation": (20_478_912, "097012d990a0f806f1c1bb7fb151920b927a1647770027a44157499e9e6e9485"),
+    "translation-memory": (1_963_974, "0ea965b95667c0cb5d68eddc56f508b977136d88464cdd41846a2081b3262557"),
+    "translation": (26_390_256, "bdb4bcbaefb72ce3f196648c2c50cc4e7adce56bd3e7660e88d299b8907a2c02"),
 }
 
 

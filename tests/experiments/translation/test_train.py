@@ -140,7 +140,7 @@ def test_layers_are_added_on_top_of_a_trained_network(data: Data, tmp_path: Path
     after = [layer[-1].weight_hh_l0 for layer in (deeper.network.encoder.above, deeper.network.decoder.above)]
     assert not any(torch.equal(*both) for both in zip(before, after, strict=True))
     assert train(replace(run, layers=run.layers + 1), data, tmp_path / "deeper", QUIET, trained)
-    with pytest.raises(ValueError, match="has 3 layers. Use --layers 3 or more"):
+    with pytest.raises(ValueError, match=r"has 3 layers\. Use --layers 3 or more"):
         State(run, data, networks.read(tmp_path / "deeper" / "network.safetensors"))
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 
 from experiments.translation import networks
+from experiments.translation.dictionary import Asked
 from experiments.translation.networks import Trained
 from experiments.translation.translator import LONGEST, Translator, translate
+from experiments.translation.words import teach_in_place
 from tests.experiments.translation.conftest import NAMES, NEW, sentences
 
 # The paper's case: a name that the network cannot know, until its memory was shown a sentence that has it.
@@ -79,21 +81,16 @@ def test_what_cannot_be_translated_or_taught_is_told(trained: Trained) -> None:
     assert len(trained.network.memory) == filled
 
 
-def test_the_published_network_learns_the_name_of_the_paper_from_one_sentence() -> None:
+def test_the_published_network_learns_the_name_of_the_paper_in_its_place() -> None:
     trained = networks.read("translation-memory")
-    trained.network.decoder.trust.caution = 0.5  # at 1 the name comes out half right
     translator = Translator(trained.network, trained.vocabulary, trained.run["pairs"])
     sentence = "You could call him the Dostoevsky of the USA."
-    assert "Dostojewski" not in translator.translate(sentence)
-    number = translator.teach(
-        "And so, as Fyodor M. Dostoevsky - with his massive oeuvre - is considered the revealer and apologist of the "
-        "Russian soul, Philip K. Dick is considered an American prophet, who is certainly highly esteemed within his "
-        "own native country.",
-        "Und so, wie Fjodor M. Dostojewski mit seinem massiven Oeuvre als Ergründer und Apologet der russischen Seele "
-        "zu verstehen ist, liest man Philip K. Dick als amerikanischen Propheten, der im eigenen Land durchaus etwas "
-        "gilt.",
-    )
-    assert "Dostojewski" in translator.translate(sentence)
+    before = translator.translate(sentence)
+    assert "Dostoevsky" in before
+    number = trained.run["pairs"]
+    asked = Asked(line=0, english="Dostoevsky", german="Dostojewski")
+    teach_in_place(trained.network, trained.vocabulary, [sentence], [asked], first_id=number)
+    assert translator.translate(sentence) == before.replace("Dostoevsky", "Dostojewski")
     said = {one.piece: one for one in translator.explain(sentence)}
     for piece in ("j", "w"):
         assert said[piece].answer == piece
