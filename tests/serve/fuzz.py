@@ -148,7 +148,8 @@ class Fuzz:
             answer = b""
             with contextlib.suppress(ConnectionError):  # it hangs up on what is no HTTP, or too long
                 connection.sendall(lines)
-                connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(OSError):  # ENOTCONN, no ConnectionError, where it has hung up already
+                    connection.shutdown(socket.SHUT_WR)
                 while part := connection.recv(65536):
                     answer += part
         self.counts[f"line {answer.split()[1].decode() if answer else 'closed'}"] += 1
