@@ -257,9 +257,10 @@ def wrong_call(rank: int, mesh: DeviceMesh) -> int:
     with asynchronous(memory):
         assert "expected (..., 8)" in told(memory, torch.zeros(2, 3))
         assert "nan" in told(memory, torch.full((1, SIZE), torch.nan))
-        recall = memory(axis(0, 1))
+        # Other keys on each rank, so that neither updates what the other has written before.
+        recall = memory(axis(2 * rank, 2 * rank + 1))
         assert "target" in told(memory.update, recall, ids(1, 2, 3))
-        memory.update(recall, ids(1, 2))
+        memory.update(recall, ids(2 * rank, 2 * rank + 1))
         assert "out of date" in told(memory.update, recall, ids(1, 2))
         assert "slot 20" in told(lambda: memory.forget(slots=[20]))
     return len(memory)
