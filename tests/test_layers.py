@@ -46,15 +46,17 @@ def test_an_embedding_can_be_shared() -> None:
 
 def test_nothing_is_trusted_where_nothing_is_known(memory) -> None:
     recall, logits = memory(unit(2, 4)), torch.randn(2, 5)
-    assert torch.equal(Trust()(recall), torch.zeros(2))
-    torch.testing.assert_close(Trust().mix(logits, recall), logits.log_softmax(-1))
+    assert torch.equal(Trust(4)(recall), torch.zeros(2))
+    torch.testing.assert_close(Trust(4).mix(logits, recall), logits.log_softmax(-1))
 
 
 def test_network_and_memory_are_mixed_as_far_as_the_memory_is_trusted(memory) -> None:
     teach(memory, unit(5, 4), ids(0, 3, 3, 1, 0))
-    recall, logits, trust = memory(unit(6, 4)), torch.randn(6, 5), Trust()
+    recall, logits, trust = memory(unit(6, 4)), torch.randn(6, 5), Trust(4)
     by = trust(recall)[:, None]
-    says = torch.stack([(recall.weights * (recall.values == value)).sum(-1) for value in range(5)], -1)
+    weights = (1 - recall.similarities + 0.001) ** -4
+    weights = weights / weights.sum(-1, keepdim=True)
+    says = torch.stack([(weights * (recall.values == value)).sum(-1) for value in range(5)], -1)
     mixed = trust.mix(logits, recall).exp()
     torch.testing.assert_close(mixed, (1 - by) * logits.softmax(-1) + by * says)
     torch.testing.assert_close(mixed.sum(-1), torch.ones(6))
@@ -70,7 +72,7 @@ def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_t
     recall = memory(torch.cat((near.expand(8, -1), unit(200, 8))))
     assert recall.confidence[0] < 0.5
     # Where the memory is near it is right; elsewhere the right value is one that it does not hold.
-    trust, right = Trust(), torch.where(recall.similarities[:, 0] > 0.95, 0, 2)
+    trust, right = Trust(8), torch.where(recall.similarities[:, 0] > 0.95, 0, 2)
     says = torch.full((208,), 0.1).log()
     optimizer = torch.optim.Adam(trust.parameters(), lr=0.01)
     for _ in range(300):
@@ -81,9 +83,25 @@ def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_t
     assert trust(recall)[right == 0].min() > 0.9 > 0.1 > trust(recall)[right == 2].mean()
 
 
+def test_trust_learns_from_the_query_where_the_memory_is_right() -> None:
+    memory, trust = Memory(key_size=8, capacity=100, k=5), Trust(8)
+    keys = unit(60, 8)
+    memory.write(keys, torch.arange(60))
+    # All are equally near, and alone with their value. The memory is right on one side of the space only.
+    recall, inside = memory(keys), keys[:, 0] > 0
+    right, says = torch.where(inside, torch.arange(60), 99), torch.full((60,), 0.1).log()
+    optimizer = torch.optim.Adam(trust.parameters(), lr=0.02)
+    for _ in range(300):
+        loss = trust.loss(says, recall, right).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert trust(recall)[inside].mean() > 0.8 > 0.2 > trust(recall)[~inside].mean()
+
+
 def test_by_the_loss_of_trust_the_query_learns_what_to_ask_and_the_network_nothing(memory) -> None:
     teach(memory, unit(5, 4), torch.arange(5))
-    query, logits, trust = unit(2, 4).requires_grad_(), torch.randn(2, 5, requires_grad=True), Trust()
+    query, logits, trust = unit(2, 4).requires_grad_(), torch.randn(2, 5, requires_grad=True), Trust(4)
     recall, says = memory(query), logits.log_softmax(-1)[:, 0]
     second = recall.values[:, 1]
     trust.loss(says, recall, second).sum().backward()

@@ -12,8 +12,9 @@ from experiments.training import keep_freed_memory
 from experiments.translation import networks
 from experiments.translation.evaluate import fill
 from experiments.translation.presets import PRESETS, make_run
+from experiments.translation.state import State
 from experiments.translation.text import DEVELOPMENT, news_test, read, training_files
-from experiments.translation.train import State, prepare
+from experiments.translation.train import prepare
 
 TITLE = "Training a translator: target pieces a second, with memory over without"
 COLUMNS = {

@@ -11,6 +11,10 @@ from experiments.plotting import STYLES, saved
 
 PANELS = (
     ("loss", {"by_output": "loss of the output", "by_trust": "of both together", "by_memory": "of the memory"}),
+    (
+        "gain in log-likelihood",
+        {"gain": "by the other sentences of an episode", "gain_on_development": "on the development set"},
+    ),
     ("BLEU", {"bleu": "first sentences of the development set"}),
     (
         "share",

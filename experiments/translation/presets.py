@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from experiments.translation.train import Run
+from experiments.translation.state import Run
 
 PRESETS = {
     "paper": Run(

@@ -84,7 +84,7 @@ def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int
     ended: list[list[Hypothesis]] = [[] for _ in source]
     for length in range(1, longest + 1):
         steps = decoder(pieces[:, -1:], encoded, carried)
-        logits, _ = decoder.speak(steps.states[:, 0], steps.query[:, 0])
+        logits, _ = decoder.speak(steps.states[:, 0], steps.read[:, 0])
         logits[:, decoder.start] = -torch.inf
         if length == longest:
             logits[:, torch.arange(symbols) != network.end] = -torch.inf

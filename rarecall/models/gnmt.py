@@ -109,4 +109,4 @@ class GNMT(nn.Module):
         before = torch.cat((torch.full_like(target[:, :1], self.start), target[:, :-1]), 1)
         steps = self.decoder(before, encoded, self.decoder.begin(encoded))
         sources = None if exclude is None else exclude[:, None].expand_as(before)
-        return Decoded(*self.decoder.speak(steps.states, steps.query, sources, among))
+        return Decoded(*self.decoder.speak(steps.states, steps.read, sources, among))

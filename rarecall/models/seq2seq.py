@@ -40,13 +40,13 @@ class Steps(NamedTuple):
 
     Attributes:
         states: (batch, time, units), output of the last layer.
-        query: (batch, time, units), queries to the memory.
+        read: (batch, time, units), what the query to the memory is made of; 3 * units if the query is learned.
         attended: (batch, time, length), attention weights over the input.
         carried: state of each layer after the last step.
     """
 
     states: Tensor
-    query: Tensor
+    read: Tensor
     attended: Tensor
     carried: list[Carried]
 
@@ -176,7 +176,7 @@ class Decoder(nn.Module):
         listens = memory is not None and not trust
         self.answer = RecallEmbedding(symbols, units, embedding) if listens else None
         self.join = nn.Linear(2 * units, units) if listens else None
-        self.trust = Trust() if memory is not None and trust else None
+        self.trust = Trust(units) if memory is not None and trust else None
         self.output = nn.Linear(units, symbols)
         if embedding is not None:
             self.output.weight = embedding.weight
@@ -188,7 +188,7 @@ class Decoder(nn.Module):
         return [encoded.last, *[nothing] * len(self.above)]
 
     def forward(self, before: Tensor, encoded: Encoded, carried: list[Carried]) -> Steps:
-        """Run any number of steps at once; their `states` and `query` are the arguments of `speak`.
+        """Run any number of steps at once; their `states` and `read` are the arguments of `speak`.
 
         Args:
             before: (batch, time) int64, the previous symbol at each step.
@@ -206,13 +206,13 @@ class Decoder(nn.Module):
             after.append(now)
         if self.reattention is not None and self.add is not None:
             states = states + self.add(self.reattention(states, encoded)[0])
-        query = found
+        read = found
         if self.ask is not None:
-            query = self.ask(torch.cat([F.normalize(of, dim=-1) for of in (found, asked, states)], -1))
-        return Steps(states, query, attended, after)
+            read = torch.cat([F.normalize(of, dim=-1) for of in (found, asked, states)], -1)
+        return Steps(states, read, attended, after)
 
     def speak(
-        self, states: Tensor, query: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
+        self, states: Tensor, read: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
     ) -> tuple[Tensor, Recall | None]:
         """Query the memory and return the logits.
 
@@ -220,7 +220,7 @@ class Decoder(nn.Module):
         `among`, they are the network's alone, since the memory may answer with other symbols.
 
         Args:
-            states, query: (..., units).
+            states, read: (..., units) or more, as in `Steps`.
             exclude: (...,) int64, source to exclude from each recall.
             among: (n,) int64, symbols to compute logits for (default: all).
 
@@ -228,6 +228,7 @@ class Decoder(nn.Module):
             Logits of (..., symbols) or (..., n), and the recall of shape (...,), or None without a memory.
         """
         states = self.dropout(states)
+        query = read if self.ask is None else self.ask(read)
         recall = None if self.memory is None else self.memory(query, exclude=exclude)
         if recall is not None and self.answer is not None and self.join is not None:
             states = self.join(torch.cat((states, self.answer(recall)), -1))
@@ -298,13 +299,13 @@ class Seq2Seq(nn.Module):
         if target is not None and (forced is None or bool(forced.all())):
             # With teacher forcing, no step depends on the output of the previous one.
             before = torch.cat((before, target[:, :-1]), 1)
-            states, query, *_ = self.decoder(before, encoded, carried)
+            states, read, *_ = self.decoder(before, encoded, carried)
             sources = None if exclude is None else exclude[:, None].expand_as(before)
-            return Decoded(*self.decoder.speak(states, query, sources))
+            return Decoded(*self.decoder.speak(states, read, sources))
         spoken, recalls = [], []
         for place in range(input.shape[1]):
-            states, query, _, carried = self.decoder(before, encoded, carried)
-            logits, recall = self.decoder.speak(states[:, 0], query[:, 0], exclude)
+            states, read, _, carried = self.decoder(before, encoded, carried)
+            logits, recall = self.decoder.speak(states[:, 0], read[:, 0], exclude)
             spoken.append(logits)
             if recall is not None:
                 recalls.append(recall)

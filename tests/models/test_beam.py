@@ -24,7 +24,7 @@ def score(net: GNMT, source: torch.Tensor, pieces: list[int], beam: Beam) -> flo
     encoded = net.encoder(source[None])
     target = [*pieces, net.end]
     steps = net.decoder(torch.tensor([[net.start, *pieces]]), encoded, net.decoder.begin(encoded))
-    logits, _ = net.decoder.speak(steps.states, steps.query)
+    logits, _ = net.decoder.speak(steps.states, steps.read)
     logits[..., net.start] = -torch.inf
     if len(target) == LONGEST:  # nothing but the end is left
         logits[0, -1, torch.arange(SYMBOLS) != net.end] = -torch.inf

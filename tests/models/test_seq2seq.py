@@ -79,8 +79,8 @@ def test_residual_connections_begin_at_the_third_layer() -> None:
     encoded = encoder(input)
     steps = decoder(input, encoded, decoder.begin(encoded))
     bottom = decoder.bottom(decoder.embedding(input), encoded.last)[0]
-    below = decoder.above[0](torch.cat((bottom, steps.query), -1))[0]
-    above = decoder.above[1](torch.cat((below, steps.query), -1))[0]
+    below = decoder.above[0](torch.cat((bottom, steps.read), -1))[0]
+    above = decoder.above[1](torch.cat((below, steps.read), -1))[0]
     torch.testing.assert_close(steps.states, above + below)
 
 

@@ -16,8 +16,9 @@ import torch
 
 from experiments.training import Pace
 from experiments.translation import networks
+from experiments.translation.state import Data, Run
 from experiments.translation.text import Files, Text
-from experiments.translation.train import Data, Run, prepare, train
+from experiments.translation.train import prepare, train
 from experiments.translation.vocabulary import Vocabulary, learn
 
 WORDS = {"sees": "sieht", "hears": "hoert", "likes": "mag", "fox": "fuchs", "dog": "hund", "bird": "vogel"}

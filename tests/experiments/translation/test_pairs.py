@@ -9,8 +9,8 @@ import torch
 from experiments.translation import pairs as module
 from experiments.translation.pairs import Pairs, Sentences, by_length, encode
 from experiments.translation.selection import most_like
+from experiments.translation.state import Data
 from experiments.translation.text import Text
-from experiments.translation.train import Data
 from experiments.translation.vocabulary import END, Vocabulary, learn
 from tests.experiments.translation.conftest import sentences, vocabulary
 

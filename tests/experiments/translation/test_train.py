@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from experiments.translation import networks
-from experiments.translation import train as module
-from experiments.translation.train import Data, Run, State, train
+from experiments.translation import state as module
+from experiments.translation.state import Data, Run, State
+from experiments.translation.train import train
 from rarecall import storage
 from tests.experiments.translation.conftest import QUIET, RUN
 from tests.helpers import assert_same
@@ -142,24 +143,6 @@ def test_layers_are_added_on_top_of_a_trained_network(data: Data, tmp_path: Path
     assert train(replace(run, layers=run.layers + 1), data, tmp_path / "deeper", QUIET, trained)
     with pytest.raises(ValueError, match=r"has 3 layers\. Use --layers 3 or more"):
         State(run, data, networks.read(tmp_path / "deeper" / "network.safetensors"))
-
-
-def test_what_is_frozen_stays_and_what_has_to_do_with_the_memory_learns(data: Data, tmp_path: Path) -> None:
-    assert train(replace(RUN, capacity=0, steps=2), data, tmp_path, QUIET)
-    trained = networks.read(tmp_path / "network.safetensors")
-    run = replace(RUN, ask=True, trust=True, frozen=True, dropout=0.5)
-    state = State(run, data, trained)
-    before = copy.deepcopy(state.network)
-    for _ in range(3):
-        state.forward_one()
-    learned = {
-        name for name, now in state.network.named_parameters() if not torch.equal(now, before.get_parameter(name))
-    }
-    assert learned == {"decoder.ask.weight", "decoder.trust.weigh.weight", "decoder.trust.weigh.bias"}
-    assert not state.network.training  # the memory holds keys as they are in use, without dropout
-    for begin, asked in ((None, run), (trained, replace(run, capacity=0))):
-        with pytest.raises(ValueError, match="--frozen trains only the parameters that use the memory"):
-            State(asked, data, begin)
 
 
 def test_text_and_memories_of_no_use_are_told(data: Data) -> None:
