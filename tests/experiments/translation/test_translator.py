@@ -85,12 +85,11 @@ def test_the_published_network_learns_the_name_of_the_paper_in_its_place() -> No
     trained = networks.read("translation-memory")
     translator = Translator(trained.network, trained.vocabulary, trained.run["pairs"])
     sentence = "You could call him the Dostoevsky of the USA."
-    before = translator.translate(sentence)
-    assert "Dostoevsky" in before
+    assert translator.translate(sentence) == "Sie könnten ihn den Dostoevsky der USA nennen."
     number = trained.run["pairs"]
     asked = Asked(line=0, english="Dostoevsky", german="Dostojewski")
     teach_in_place(trained.network, trained.vocabulary, [sentence], [asked], first_id=number)
-    assert translator.translate(sentence) == before.replace("Dostoevsky", "Dostojewski")
+    assert translator.translate(sentence) == "Sie könnten ihn den Dostojewski der USA nennen."
     said = {one.piece: one for one in translator.explain(sentence)}
     for piece in ("j", "w"):
         assert said[piece].answer == piece
