@@ -11,7 +11,7 @@ from benchmarks.settings import Settings
 from experiments.training import keep_freed_memory
 from experiments.translation import networks
 from experiments.translation.evaluate import fill
-from experiments.translation.presets import PRESETS, make_run
+from experiments.translation.presets import make_run
 from experiments.translation.state import State
 from experiments.translation.text import DEVELOPMENT, news_test, read, training_files
 from experiments.translation.train import prepare
@@ -30,11 +30,12 @@ WARMUP = 5
 
 
 def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
-    """One row: the `cpu` preset from its published weights, steps of both in turns, each with batches of its own."""
+    """One row: from the published weights by the `cpu` preset, steps of both in turns, each with batches of its own."""
     keep_freed_memory()
     begin, files = networks.read("translation"), training_files()
     data, _ = prepare(files, news_test(DEVELOPMENT), begin.vocabulary, quiet=True)
-    chosen = {"repeats": files.repeats, "seed": settings.seed}
+    chosen = {name: begin.run[name] for name in ("units", "layers", "reattend")}
+    chosen |= {"repeats": files.repeats, "seed": settings.seed}
     states = {
         name: State(make_run("cpu", memory=name == "with", **chosen), data, begin) for name in ("with", "without")
     }
@@ -49,7 +50,7 @@ def run(settings: Settings, progress: Any) -> Iterator[dict[str, Any]]:
     found = {name: statistics.median(values[WARMUP:]) for name, values in speeds.items()}
     yield {
         "size": len(network.memory),
-        "key_size": PRESETS["cpu"].units,
+        "key_size": network.units,
         "k": network.memory.k,
         **found,
         "ratio": found["with"] / found["without"],

@@ -99,7 +99,7 @@ class Frozen(State):
         if self._decoded is None or self._decoded[0] != (self.epoch, first):
             self._decoded = None  # frees a few hundred megabytes
             # The same after a restart in the middle of them.
-            generator = torch.Generator().manual_seed(hash((self.run.seed, self.epoch, first)) % 2**32)
+            generator = torch.Generator().manual_seed((1_000_003 * self.run.seed + self.epoch) * 1_000_003 + first)
             together = torch.cat(self._of_this_epoch()[first : first + TOGETHER]).unique()
             self._decoded = (self.epoch, first), self.decode(self.data.training, together, generator)
         return self._decoded[1].of(which)
