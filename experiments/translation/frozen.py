@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from experiments.translation import networks
 from experiments.translation.pairs import Batch, Pairs, encode
 from experiments.translation.state import OWN, Data, Run, State
+from rarecall.integrations.listening import Asked
 from rarecall.models.seq2seq import Encoded
 from rarecall.recall import Recall
 
@@ -51,19 +52,6 @@ class Pieces(NamedTuple):
         return Pieces(*(column[there] for column in self))
 
 
-class Neighbours(NamedTuple):
-    """What `Trust` reads of a `Recall`."""
-
-    query: Tensor
-    similarities: Tensor
-    values: Tensor
-
-    @property
-    def value(self) -> Tensor:
-        """The nearest neighbour's value, -1 if there is none."""
-        return self.values[:, 0]
-
-
 class Frozen(State):
     """State of a run that trains only the memory's query and trust."""
 
@@ -81,11 +69,11 @@ class Frozen(State):
         """Run one training step. Returns its metrics."""
         began = time.perf_counter()
         rate, pieces = self.set_rate(), self.next_pieces()
-        found = self.neighbours(pieces, torch.rand(len(pieces.ids)) < OWN)
-        loss = self.loss_of(pieces, found)
+        asked = self.ask(pieces, torch.rand(len(pieces.ids)) < OWN)
+        loss = self.loss_of(asked)
         norm, tokens = self.descend(loss), len(pieces.values)
         figures = {"loss": loss.item(), "gain": (-pieces.says.mean() - loss).item(), "norm": norm, "rate": rate}
-        figures |= {"memory_right": (found.value == pieces.values).float().mean().item()}
+        figures |= {"memory_right": (asked.value == asked.right).float().mean().item()}
         figures |= {"epoch": self.progress(), "tokens": float(tokens)}
         return figures | {"tokens_per_second": tokens / (time.perf_counter() - began)}
 
@@ -137,8 +125,8 @@ class Frozen(State):
         steps = network.decoder(before, encoded, network.decoder.begin(encoded))
         return steps.read, network.decoder.output(steps.states)
 
-    def neighbours(self, pieces: Pieces, own: Tensor) -> Neighbours:
-        """Return the nearest keys of each query.
+    def ask(self, pieces: Pieces, own: Tensor) -> Asked:
+        """Return what the trust reads: the nearest keys of each query.
 
         Args:
             pieces: the pieces, each a key and a query.
@@ -154,12 +142,13 @@ class Frozen(State):
         excluded = (pieces.ids[:, None] == pieces.ids) & ~own[:, None]
         similarities = (queries @ keys.T).masked_fill(excluded, -torch.inf)
         similarities, nearest = similarities.topk(min(network.memory.k, len(keys)))
-        return Neighbours(queries, similarities, pieces.values[nearest].masked_fill(similarities == -torch.inf, -1))
+        values = pieces.values[nearest].masked_fill(similarities == -torch.inf, -1)
+        return Asked(pieces.says, pieces.values, queries, similarities, values)
 
-    def loss_of(self, pieces: Pieces, found: Neighbours) -> Tensor:
+    def loss_of(self, asked: Asked) -> Tensor:
         """Return the negative log-likelihood of the correct pieces, per piece."""
         assert self.network.decoder.trust is not None
-        return self.network.decoder.trust.loss(pieces.says, cast(Recall, found), pieces.values).mean()
+        return self.network.decoder.trust.loss(asked.says, cast(Recall, asked), asked.right).mean()
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
@@ -169,6 +158,6 @@ class Frozen(State):
         gains = []
         for number, passage in enumerate(usable.split(self.run.passage)[:WATCHED]):
             pieces = self.decode(development, passage, torch.Generator().manual_seed(number))
-            loss = self.loss_of(pieces, self.neighbours(pieces, torch.zeros_like(pieces.ids, dtype=torch.bool)))
+            loss = self.loss_of(self.ask(pieces, torch.zeros_like(pieces.ids, dtype=torch.bool)))
             gains.append(-pieces.says.mean().item() - loss.item())
         return {"gain_on_development": sum(gains) / len(gains)}

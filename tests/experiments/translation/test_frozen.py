@@ -84,7 +84,7 @@ def test_neighbours_are_the_nearest_keys_of_other_sentences(state: Frozen) -> No
     pieces = state.decode(state.data.training, torch.arange(4), torch.Generator().manual_seed(0))
     n = len(pieces.ids)
     own = torch.arange(n) % 2 == 0
-    found = state.neighbours(pieces, own)
+    found = state.ask(pieces, own)
     keys, queries = (F.normalize(state.network.decoder.ask(read), dim=-1) for read in (pieces.taught, pieces.asked))
     torch.testing.assert_close(found.query, queries)
     for row in range(n):
@@ -100,9 +100,9 @@ def test_neighbours_are_the_nearest_keys_of_other_sentences(state: Frozen) -> No
 
 def test_a_sentence_without_others_is_what_the_network_says(state: Frozen) -> None:
     pieces = state.decode(state.data.training, torch.arange(1), torch.Generator().manual_seed(0))
-    found = state.neighbours(pieces, torch.zeros(len(pieces.ids), dtype=torch.bool))
+    found = state.ask(pieces, torch.zeros(len(pieces.ids), dtype=torch.bool))
     assert (found.value == -1).all()
-    loss = state.loss_of(pieces, found)
+    loss = state.loss_of(found)
     torch.testing.assert_close(loss, -pieces.says.mean())
     loss.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in state.network.parameters())
@@ -112,7 +112,7 @@ def test_keys_are_trained_as_well_as_queries(state: Frozen) -> None:
     pieces = state.decode(state.data.training, torch.arange(20), torch.Generator().manual_seed(0))
     taught, asked = (read.clone().requires_grad_() for read in (pieces.taught, pieces.asked))
     pieces = Pieces(taught, asked, *pieces[2:])
-    state.loss_of(pieces, state.neighbours(pieces, torch.zeros(len(pieces.ids), dtype=torch.bool))).backward()
+    state.loss_of(state.ask(pieces, torch.zeros(len(pieces.ids), dtype=torch.bool))).backward()
     assert taught.grad.abs().sum() > 0
     assert asked.grad.abs().sum() > 0
 
