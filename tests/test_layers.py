@@ -1,7 +1,8 @@
 import pytest
 import torch
+from torch import Tensor
 
-from rarecall import Memory, NeighbourAttention, RecallEmbedding, Trust
+from rarecall import Memory, NeighbourAttention, Recall, RecallEmbedding, Trust
 from tests.helpers import ids, teach, unit
 
 
@@ -64,6 +65,15 @@ def test_network_and_memory_are_mixed_as_far_as_the_memory_is_trusted(memory) ->
     assert (trust(recall) < by[:, 0]).all()
 
 
+def fit(trust: Trust, says: Tensor, recall: Recall, right: Tensor, rate: float) -> None:
+    optimizer = torch.optim.Adam(trust.parameters(), lr=rate)
+    for _ in range(300):
+        loss = trust.loss(says, recall, right).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_tell() -> None:
     memory = Memory(key_size=8, capacity=100, k=50)
     near = unit(1, 8)
@@ -74,12 +84,7 @@ def test_trust_learns_from_agreement_and_nearness_what_the_confidence_does_not_t
     # Where the memory is near it is right; elsewhere the right value is one that it does not hold.
     trust, right = Trust(8), torch.where(recall.similarities[:, 0] > 0.95, 0, 2)
     says = torch.full((208,), 0.1).log()
-    optimizer = torch.optim.Adam(trust.parameters(), lr=0.01)
-    for _ in range(300):
-        loss = trust.loss(says, recall, right).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    fit(trust, says, recall, right, rate=0.01)
     assert trust(recall)[right == 0].min() > 0.9 > 0.1 > trust(recall)[right == 2].mean()
 
 
@@ -90,12 +95,7 @@ def test_trust_learns_from_the_query_where_the_memory_is_right() -> None:
     # All are equally near, and alone with their value. The memory is right on one side of the space only.
     recall, inside = memory(keys), keys[:, 0] > 0
     right, says = torch.where(inside, torch.arange(60), 99), torch.full((60,), 0.1).log()
-    optimizer = torch.optim.Adam(trust.parameters(), lr=0.02)
-    for _ in range(300):
-        loss = trust.loss(says, recall, right).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    fit(trust, says, recall, right, rate=0.02)
     assert trust(recall)[inside].mean() > 0.8 > 0.2 > trust(recall)[~inside].mean()
 
 
