@@ -64,7 +64,7 @@ class Trust(nn.Module):
     It is trained on the likelihood of the correct value. The same loss trains the query.
 
     Args:
-        key_size: of the memory.
+        key_size: of the memory; 0: the query is not read, so that a small text is enough to train it.
 
     Attributes:
         caution: log-odds subtracted at inference; the larger, the surer the memory must be.
@@ -82,9 +82,9 @@ class Trust(nn.Module):
         (torch.Size([4]), torch.Size([4, 10]))
     """
 
-    def __init__(self, key_size: int) -> None:
+    def __init__(self, key_size: int = 0) -> None:
         super().__init__()
-        self.caution = CAUTION
+        self.key_size, self.caution = key_size, CAUTION
         self.weigh = nn.Linear(3, 1)
         self.read, self.judge = nn.Linear(key_size + 3, HIDDEN), nn.Linear(HIDDEN, 1, bias=False)
         self.kernel = nn.Parameter(torch.tensor([POWER, OFFSET]).log())
@@ -98,10 +98,11 @@ class Trust(nn.Module):
 
     def _odds(self, recall: Recall) -> Tensor:
         told = self._told(recall)
+        read = told / 3
         # A number of a query of length 1 is of size 1 / sqrt(key_size): the scale brings it near those of `told`.
-        scale = 0.5 * recall.query.shape[-1] ** 0.5
-        read = self.read(torch.cat((told / 3, scale * recall.query.detach().to(told.dtype)), -1)).tanh()
-        odds: Tensor = (SCALE * self.weigh(told) + self.judge(read)).squeeze(-1)
+        if self.key_size:
+            read = torch.cat((read, 0.5 * self.key_size**0.5 * recall.query.detach().to(told.dtype)), -1)
+        odds: Tensor = (SCALE * self.weigh(told) + self.judge(self.read(read).tanh())).squeeze(-1)
         return odds
 
     def _told(self, recall: Recall) -> Tensor:

@@ -29,6 +29,7 @@ CHOSEN = (
     "ask",
     "trust",
     "reattend",
+    "topic",
     "select",
     "frozen",
     "capacity",
@@ -81,6 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--reattend",
         action=argparse.BooleanOptionalAction,
         help="let the decoder's last layer query the input once more",
+    )
+    training.add_argument(
+        "--topic",
+        type=int,
+        metavar="N",
+        help="dimensions of a key that tell what the sentence is about; 0: none, as in the paper",
     )
     training.add_argument(
         "--frozen",
@@ -144,6 +151,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations to this folder")
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
+
+    fitting = commands.add_parser("fit", help="fit the trust in the memory on the development set")
+    fitting.add_argument("--weights", type=Path, required=True, metavar="FILE", help="weights of a trained network")
+    fitting.add_argument(
+        "--refill", type=count, metavar="N", help="first show the memory the last N training pairs, as for evaluate"
+    )
+    fitting.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="write the fitted weights to this file"
+    )
+    fitting.add_argument("--bfloat16", action="store_true", help=BFLOAT16)
+    _add_text(fitting)
+    fitting.set_defaults(run=_fit)
 
     wording = commands.add_parser("words", help="measure rare words before and after a dictionary's entries are taught")
     wording.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
@@ -285,6 +304,24 @@ def _evaluate(args: argparse.Namespace) -> None:
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
+
+
+def _fit(args: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    import torch
+
+    from experiments.translation import networks
+    from experiments.translation.fit import fit
+    from experiments.translation.text import DEVELOPMENT, read
+
+    trained, files = networks.read(args.weights), _files(args)
+    development, training = _pair(args.development, DEVELOPMENT, args.data), read(files.sources, files.targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bfloat16):
+        gain = fit(trained, development, training, refill=args.refill or 0)
+    print(f"The memory raises the log-likelihood by {gain:.3f} nats a piece after the even lines are shown.")
+    run = trained.run | {"fitted_on": DEVELOPMENT if args.development is None else str(args.development[0].name)}
+    networks.save(replace(trained, run=run | {"fitted_with": args.refill or 0}), args.out)
 
 
 def _words(args: argparse.Namespace) -> None:

@@ -113,7 +113,8 @@ def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int
 
 
 def _rows(encoded: Encoded, rows: Tensor) -> Encoded:
-    return Encoded(encoded.states[rows], _carry(encoded.last, rows))
+    topic = None if encoded.topic is None else encoded.topic[rows]
+    return Encoded(encoded.states[rows], _carry(encoded.last, rows), topic)
 
 
 def _carry(carried: Carried, rows: Tensor) -> Carried:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from experiments.training import Pace
 from experiments.translation import networks
+from experiments.translation.fit import fit
 from experiments.translation.frozen import Frozen, Pieces
 from experiments.translation.networks import Trained
 from experiments.translation.state import Data
@@ -22,7 +23,7 @@ from rarecall import storage
 from tests.experiments.translation.conftest import NEW, QUIET, RUN, sentences
 from tests.helpers import assert_same
 
-FROZEN = replace(RUN, ask=True, trust=True, frozen=True, passage=10, dropout=0.5)
+FROZEN = replace(RUN, ask=True, trust=True, frozen=True, passage=10, dropout=0.5, topic=128)
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +57,11 @@ def test_keys_and_queries_are_those_of_the_network_in_use(state: Frozen) -> None
     pairs, which = state.data.training, torch.arange(5)
     pieces = state.decode(pairs, which, torch.Generator().manual_seed(0))
     assert len(pieces.ids) == sum(pairs.targets.lengths[:5])
-    state.network.memory.write(torch.randn(5, RUN.units), torch.arange(5))
+    state.network.memory.write(torch.randn(5, RUN.units + 128), torch.arange(5))
     for number in range(5):
         one, batch = pieces.of(torch.tensor([number])), pairs.batch(torch.tensor([number]))
         recall = state.network(batch.source, batch.target).recall
-        keys = F.normalize(state.network.decoder.ask(one.taught), dim=-1)
+        keys = F.normalize(state.network.decoder.query(one.taught), dim=-1)
         torch.testing.assert_close(keys, recall.query[0])
         assert torch.equal(one.values, batch.target[0])
         # Both prefixes begin with nothing.
@@ -85,7 +86,7 @@ def test_neighbours_are_the_nearest_keys_of_other_sentences(state: Frozen) -> No
     n = len(pieces.ids)
     own = torch.arange(n) % 2 == 0
     found = state.ask(pieces, own)
-    keys, queries = (F.normalize(state.network.decoder.ask(read), dim=-1) for read in (pieces.taught, pieces.asked))
+    keys, queries = (F.normalize(state.network.decoder.query(read), dim=-1) for read in (pieces.taught, pieces.asked))
     torch.testing.assert_close(found.query, queries)
     for row in range(n):
         others = (pieces.ids != pieces.ids[row]) | own[row]
@@ -145,7 +146,9 @@ def test_names_shown_in_one_sentence_are_right_in_another(data: Data, below: Tra
     run = replace(FROZEN, shortcut=True, steps=60, rate=3e-3)
     assert train(run, data, tmp_path, Pace(report=20, measure=1000, save=1000, quiet=True), below)
     trained = networks.read(tmp_path / "network.safetensors")
-    others = sentences(60, seed=5, names=NEW)
+    unseen = [dict(some) for some in (list(NEW.items())[:2], list(NEW.items())[2:])]
+    fit(trained, sentences(60, seed=11, names=unseen[0]), sentences(300, seed=1), refill=300, quiet=True)
+    others = sentences(60, seed=5, names=unseen[1])
 
     def right(of: Text) -> int:
         found = translate(trained.network, trained.vocabulary, of.sources)
@@ -155,14 +158,31 @@ def test_names_shown_in_one_sentence_are_right_in_another(data: Data, below: Tra
     before, known_before = right(others), right(known)
     show(trained.network, data.training, passes=1)
     translator = Translator(trained.network, trained.vocabulary, known=300)
-    for name, meaning in NEW.items():
+    for name, meaning in unseen[1].items():
         translator.teach(f"{name} sees dog then", f"{meaning} sieht hund dann")
     assert right(others) > before + 10
     assert right(known) >= known_before - 3
 
 
+def test_the_trust_is_fitted_on_text_that_the_network_has_not_seen(data: Data, below: Trained, tmp_path: Path) -> None:
+    """It knows none of the names, so it has to trust the memory far more than on the text that it was trained on."""
+    run = replace(FROZEN, shortcut=True, steps=30, rate=3e-3)
+    assert train(run, data, tmp_path, Pace(report=30, measure=1000, save=1000, quiet=True), below)
+    trained = networks.read(tmp_path / "network.safetensors")
+    before = copy.deepcopy(trained.network)
+    training, unseen = sentences(300, seed=1), sentences(80, seed=11, names=NEW)
+    gains = [fit(trained, unseen, training, refill=100, quiet=True) for _ in range(2)]
+    assert gains[0] > 0.1
+    changed = {name for name, now in trained.network.named_parameters() if not now.equal(before.get_parameter(name))}
+    assert changed
+    assert all(name.startswith("decoder.trust.") for name in changed)
+    assert len(trained.network.memory) == 0
+    with pytest.raises(ValueError, match="with a memory and --trust"):
+        fit(below, unseen, training, refill=0, quiet=True)
+
+
 def test_what_it_cannot_train_is_told(data: Data, below: Trained) -> None:
-    for run in (replace(FROZEN, passage=0), replace(FROZEN, trust=False), replace(FROZEN, ask=False)):
+    for run in (replace(FROZEN, passage=0), replace(FROZEN, trust=False), replace(FROZEN, ask=False, topic=0)):
         with pytest.raises(ValueError, match="--frozen trains the query"):
             Frozen(replace(run, shortcut=True), data, below)
     for begin, asked in ((None, FROZEN), (below, replace(FROZEN, capacity=0))):
