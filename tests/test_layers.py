@@ -99,6 +99,15 @@ def test_trust_learns_from_the_query_where_the_memory_is_right() -> None:
     assert trust(recall)[inside].mean() > 0.8 > 0.2 > trust(recall)[~inside].mean()
 
 
+def test_trust_without_a_key_size_does_not_read_the_query() -> None:
+    memory, trust = Memory(key_size=8, capacity=100, k=1), Trust()
+    keys = unit(60, 8)
+    memory.write(keys, torch.arange(60))
+    recall, inside = memory(keys), keys[:, 0] > 0
+    fit(trust, torch.full((60,), 0.1).log(), recall, torch.where(inside, torch.arange(60), 99), rate=0.02)
+    torch.testing.assert_close(trust(recall), trust(recall)[:1].expand(60), rtol=0, atol=1e-3)
+
+
 def test_by_the_loss_of_trust_the_query_learns_what_to_ask_and_the_network_nothing(memory) -> None:
     teach(memory, unit(5, 4), torch.arange(5))
     query, logits, trust = unit(2, 4).requires_grad_(), torch.randn(2, 5, requires_grad=True), Trust(4)

@@ -143,11 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.add_argument(
         "--capacity", type=count, metavar="N", help="slots of the memory that --refill fills (default: as in training)"
     )
-    evaluating.add_argument(
+    parts = evaluating.add_mutually_exclusive_group()
+    parts.add_argument(
         "--odd",
         action="store_true",
         help="only the odd lines, before and after the even ones: a quarter of the work",
     )
+    parts.add_argument("--full", action="store_true", help="only the full test, without a context")
     evaluating.add_argument("--translations", type=Path, metavar="DIR", help="write all translations to this folder")
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
@@ -290,7 +292,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         read(files.sources, files.targets),
     )
     # Without --data, which differs from machine to machine.
-    names = ("weights", "baseline", "test", *TEXTS, "development", *BEAM, "refill", "capacity", "odd", "out")
+    names = ("weights", "baseline", "test", *TEXTS, "development", *BEAM, "refill", "capacity", "odd", "full", "out")
     origin = results.origin(command_of(args, "translation", names), trained.run["seed"])
     networks_of = {MEMORY: trained} if trained.network.memory is not None else {BASELINE: trained}
     networks_of |= {} if baseline is None else {BASELINE: baseline}
@@ -298,7 +300,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     beam = Beam(args.beam, args.alpha, args.beta)
     result = {"training": training}
     more = {"refill": args.refill or 0, "capacity": args.capacity}
-    more |= {"odd_only": args.odd, "translations": args.translations}
+    more |= {"odd_only": args.odd, "full_only": args.full, "translations": args.translations}
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bfloat16):
         result |= evaluate(trained, baseline, measured, beam=beam, **more)
     print(table.lines_of(result))

@@ -52,6 +52,7 @@ def evaluate(
     refill: int = 0,
     capacity: int | None = None,
     odd_only: bool = False,
+    full_only: bool = False,
     translations: Path | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -65,6 +66,7 @@ def evaluate(
         refill: first empty the memory and show it this many of the last training pairs; 0: use it as it is.
         capacity: slots of the memory that is refilled (default: as in training).
         odd_only: translate only the odd lines, without and with the even ones as context: a quarter of the work.
+        full_only: translate only the full test, without a context.
         translations: folder to write all translations to.
         quiet: show no progress bars.
     """
@@ -84,9 +86,12 @@ def evaluate(
             if part == FULL and whose != WHOLE:
                 found[whose][ODD] = [told[number] for number in odd]
 
+    full: tuple[str, ...]
     full, by_context = ((ODD,), (ODD,)) if odd_only else ((FULL, DEVELOPMENT), (ODD, DEVELOPMENT))
     contexts = [(EVEN, test.of(range(0, len(test), 2)), by_context)]
-    if not odd_only:
+    if full_only:
+        full, contexts = (FULL,), []
+    elif not odd_only:
         contexts.append((WHOLE, test, (FULL,)))
     if baseline is not None:
         ask(BASELINE, baseline, baseline.network.eval(), *full)

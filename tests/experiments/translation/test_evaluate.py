@@ -139,6 +139,19 @@ def test_the_odd_lines_alone_are_a_quarter_of_the_work(
     assert "| even lines as context | – |" in table.lines_of(result)
 
 
+def test_the_full_test_alone_has_no_context(
+    trained: Trained, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bleu, "SAMPLES", 20)
+    frozen = replace(trained, run=trained.run | {"frozen": True})
+    result = evaluate.evaluate(frozen, without_memory(trained), measured, beam=Beam(1), full_only=True, quiet=True)
+    assert {whose: set(of) for whose, of in result["figures"]["bleu"].items()} == {
+        BASELINE: {FULL, ODD},
+        MEMORY: {FULL, ODD},
+    }
+    assert {(one["of"], one["on"]) for one in result["figures"]["differences"]} == {(MEMORY, FULL), (MEMORY, ODD)}
+
+
 def test_a_network_without_memory_has_less_to_measure(trained: Trained, measured: Measured) -> None:
     result = evaluate.evaluate(without_memory(trained), None, measured, beam=Beam(1), quiet=True)
     assert set(result["figures"]["bleu"]) == {BASELINE}
