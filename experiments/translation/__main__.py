@@ -29,7 +29,6 @@ CHOSEN = (
     "ask",
     "trust",
     "reattend",
-    "topic",
     "select",
     "frozen",
     "capacity",
@@ -82,12 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--reattend",
         action=argparse.BooleanOptionalAction,
         help="let the decoder's last layer query the input once more",
-    )
-    training.add_argument(
-        "--topic",
-        type=int,
-        metavar="N",
-        help="dimensions of a key that tell what the sentence is about; 0: none, as in the paper",
     )
     training.add_argument(
         "--frozen",

@@ -146,9 +146,8 @@ def check(trained: Trained, baseline: Trained | None, measured: Measured) -> Non
 
 def fill(trained: Trained, training: Text, pairs: int, capacity: int | None = None, *, quiet: bool = False) -> None:
     """Replace the memory by an empty one, then show it the last `pairs` pairs of the training text once."""
-    memory = trained.network.memory
-    assert memory is not None
-    trained.network.decoder.memory = make_memory(memory.key_size, capacity or memory.capacity)
+    assert trained.network.memory is not None
+    trained.network.decoder.memory = make_memory(trained.network.units, capacity or trained.network.memory.capacity)
     first = max(0, len(training) - pairs)
     shown = encode(training.of(range(first, len(training))), trained.vocabulary, quiet=quiet)
     show(trained.network, shown, first_id=first, passes=1, quiet=quiet)

@@ -45,12 +45,12 @@ def fit(
         By how much the memory raises the log-likelihood of a piece, after the even lines are shown.
 
     Raises:
-        ValueError: if it has no trust.
+        ValueError: if it has no learned query or no trust.
     """
     network = trained.network.eval()
     memory, trust = network.memory, network.decoder.trust
-    if memory is None or trust is None:
-        raise ValueError("Only a network with a memory and --trust can be fitted.")
+    if memory is None or trust is None or network.decoder.ask is None:
+        raise ValueError("Only a network with a memory, --ask and --trust can be fitted.")
     generator = torch.Generator().manual_seed(seed)
     if refill:
         fill(trained, training, refill, quiet=quiet)
@@ -60,7 +60,7 @@ def fit(
     even = encode(development.of(range(0, len(development), 2)), trained.vocabulary)
     show(network, even, first_id=len(training), passes=PASSES, quiet=quiet)
     asked = Asked.join([before, _ask(network, pieces)])
-    network.decoder.memory = make_memory(memory.key_size, memory.capacity)
+    network.decoder.memory = make_memory(network.units, memory.capacity)
 
     def gain(of: Asked) -> torch.Tensor:
         return -of.says.mean() - trust.loss(of.says, cast(Recall, of), of.right).mean()
@@ -84,9 +84,10 @@ def fit(
 def _ask(network: GNMT, pieces: Pieces) -> Asked:
     """Return what the trust reads when the pieces are asked."""
     assert network.memory is not None
+    assert network.decoder.ask is not None
     parts = []
     for read, says, values in zip(
         *(of.split(TOKENS) for of in (pieces.asked, pieces.says, pieces.values)), strict=True
     ):
-        parts.append(Asked.of(says, values, network.memory(network.decoder.query(read))))
+        parts.append(Asked.of(says, values, network.memory(network.decoder.ask(read))))
     return Asked.join(parts)

@@ -34,8 +34,8 @@ class Pieces(NamedTuple):
     """Target pieces, n in all.
 
     Attributes:
-        taught: (n, 3 * units + topic), what the decoder's query is made of, after the prefix of the reference.
-        asked: (n, 3 * units + topic), the same after a prefix that has pieces of the network's own choice.
+        taught: (n, 3 * units), what the decoder's query is made of, after the prefix of the reference.
+        asked: (n, 3 * units), the same after a prefix that has pieces of the network's own choice.
         values: (n,) int64, the correct pieces.
         ids: (n,) int64, the pair of each piece.
         says: (n,), the network's log-probability of the correct piece, after the prefix of `asked`.
@@ -108,8 +108,9 @@ class Frozen(State):
         """
         network = self.network
         assert network.memory is not None
+        assert network.decoder.ask is not None
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.run.bfloat16):
-            keys, queries = network.decoder.query(pieces.taught), network.decoder.query(pieces.asked)
+            keys, queries = network.decoder.ask(pieces.taught), network.decoder.ask(pieces.asked)
         keys, queries = F.normalize(keys.float(), dim=-1), F.normalize(queries.float(), dim=-1)
         excluded = (pieces.ids[:, None] == pieces.ids) & ~own[:, None]
         similarities = (queries @ keys.T).masked_fill(excluded, -torch.inf)
@@ -164,7 +165,7 @@ def _decode(network: GNMT, batch: Batch, generator: torch.Generator) -> Pieces:
 
 
 def _read(network: GNMT, encoded: Encoded, written: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what queries are made of, (n, time, 3 * units + topic), and the logits of all pieces."""
+    """Return what queries are made of, (n, time, 3 * units), and the logits of all pieces."""
     before = torch.cat((torch.full_like(written[:, :1], network.start), written[:, :-1]), 1)
     steps = network.decoder(before, encoded, network.decoder.begin(encoded))
     return steps.read, network.decoder.output(steps.states)

@@ -17,20 +17,20 @@ from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
 
 # Settings of a run that determine its network.
-SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust", "reattend", "topic")
+SHAPES = ("units", "layers", "dropout", "capacity", "shortcut", "ask", "trust", "reattend")
 
 
 def make_network(symbols: int, run: Mapping[str, Any]) -> GNMT:
     """Return a new network with the settings of a run; without a memory if its capacity is 0."""
     units, layers, dropout, capacity, *choices = (run[name] for name in SHAPES)
-    memory = make_memory(units + run["topic"], capacity) if capacity else None
+    memory = make_memory(units, capacity) if capacity else None
     return GNMT(symbols, START, END, units, layers, dropout, memory, *choices)
 
 
-def make_memory(key_size: int, capacity: int) -> Memory:
+def make_memory(units: int, capacity: int) -> Memory:
     """Return an empty memory for a network."""
     # Every target piece of a batch queries half a million keys, so the search is approximate.
-    return Memory(key_size, capacity, search="auto")
+    return Memory(units, capacity, search="auto")
 
 
 @dataclass(frozen=True, eq=False)

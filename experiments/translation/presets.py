@@ -31,7 +31,6 @@ PRESETS = {
         shortcut=True,
         ask=True,
         trust=True,
-        topic=384,
         drawn=1_500,
         passage=100,
     ),
@@ -47,4 +46,4 @@ def make_run(preset: str, *, memory: bool, **chosen: Any) -> Run:
         chosen: fields of `Run` that replace the preset's, unless they are None.
     """
     run = replace(PRESETS[preset], **{name: value for name, value in chosen.items() if value is not None})
-    return run if memory else replace(run, capacity=0, ask=False, trust=False, topic=0, passage=0)
+    return run if memory else replace(run, capacity=0, ask=False, trust=False, passage=0)

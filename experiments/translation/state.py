@@ -35,7 +35,7 @@ class Run:
 
     Attributes:
         pieces: vocabulary size.
-        units, layers, shortcut, ask, trust, reattend, topic: settings of the network.
+        units, layers, shortcut, ask, trust, reattend: settings of the network.
         capacity: slots of the memory; 0 for no memory.
         frozen: train only the parameters that use the memory; the others keep their initial values.
         steps: total number of steps; the learning rate reaches 0 at the last.
@@ -70,7 +70,6 @@ class Run:
     ask: bool = False
     trust: bool = False
     reattend: bool = False
-    topic: int = 0
     frozen: bool = False
     smoothing: float = 0.1
     drawn: int = 0
@@ -131,8 +130,6 @@ class State:
         self.network = networks.make_network(len(data.vocabulary), asdict(run))
         if begin is not None:
             networks.begin_with(self.network, begin)
-        if self.network.encoder.topic is not None:
-            self.network.encoder.topic.fit(data.training.sources.pieces, data.training.sources.starts)
         if run.frozen:
             networks.freeze(self.network)
         self._learning = [parameter for parameter in self.network.parameters() if parameter.requires_grad]

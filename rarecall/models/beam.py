@@ -113,8 +113,7 @@ def search(network: GNMT, source: Tensor, beam: Beam | None = None, longest: int
 
 
 def _rows(encoded: Encoded, rows: Tensor) -> Encoded:
-    topic = None if encoded.topic is None else encoded.topic[rows]
-    return Encoded(encoded.states[rows], _carry(encoded.last, rows), topic)
+    return Encoded(encoded.states[rows], _carry(encoded.last, rows))
 
 
 def _carry(carried: Carried, rows: Tensor) -> Carried:

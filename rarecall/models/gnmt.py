@@ -23,10 +23,10 @@ class GNMT(nn.Module):
     Args:
         symbols: number of word pieces, of both languages together.
         start, end: pieces before the first and after the last piece of a sentence.
-        units: units of an LSTM layer, embedding dimension, and key dimension of the memory, but for the topic.
+        units: units of an LSTM layer, embedding dimension, and key dimension of the memory.
         layers: layers of the encoder and of the decoder.
         dropout: dropout of the layers' inputs.
-        memory: a memory with `key_size=units + topic`, or None.
+        memory: a memory with `key_size=units`, or None.
         shortcut: add the embedded source to the encoder's output. GNMT does not. With it a small network learns to
             attend sooner, and the attention vector, which is the query, contains the source words themselves.
         ask: learn the query from the attention's output, the attention's input and the last layer's output (see
@@ -34,8 +34,6 @@ class GNMT(nn.Module):
         trust: mix the memory's distribution into the output with learned weights (see `Trust`). In the paper a linear
             layer joins the embedded answer with the last layer's output.
         reattend: let the decoder's last layer query the input once more (see `Decoder`). GNMT does not.
-        topic: dimensions of a key that tell what the sentence is about (see `Topic`), so that sentences of the same
-            text are preferred; needs `ask`. In the paper there are none.
 
     Example:
         >>> network = GNMT(symbols=100, start=1, end=2, units=32, layers=3, memory=Memory(key_size=32, capacity=1000))
@@ -58,18 +56,15 @@ class GNMT(nn.Module):
         ask: bool = False,
         trust: bool = False,
         reattend: bool = False,
-        topic: int = 0,
     ) -> None:
         super().__init__()
         self.symbols, self.start, self.end = symbols, start, end
         self.units, self.layers, self.dropout = units, layers, dropout
-        self.shortcut, self.ask, self.trust, self.reattend, self.topic = shortcut, ask, trust, reattend, topic
+        self.shortcut, self.ask, self.trust, self.reattend = shortcut, ask, trust, reattend
         embedding = nn.Embedding(symbols, units)
         # Small, since these are also the weights of the softmax.
         nn.init.normal_(embedding.weight, std=units**-0.5)
-        self.encoder = Encoder(
-            symbols, units, layers, dropout=dropout, embedding=embedding, shortcut=shortcut, topic=topic
-        )
+        self.encoder = Encoder(symbols, units, layers, dropout=dropout, embedding=embedding, shortcut=shortcut)
         self.decoder = Decoder(
             *(symbols, units, layers, memory),
             dropout=dropout,
@@ -78,7 +73,6 @@ class GNMT(nn.Module):
             ask=ask,
             trust=trust,
             reattend=reattend,
-            topic=topic,
         )
         nn.init.zeros_(self.decoder.output.bias)
         for attention in (self.decoder.attention, self.decoder.reattention):
@@ -97,19 +91,7 @@ class GNMT(nn.Module):
 
     def settings(self) -> dict[str, object]:
         """Return the arguments that create such a network; "memory" holds the arguments of its memory, or None."""
-        names = (
-            "symbols",
-            "start",
-            "end",
-            "units",
-            "layers",
-            "dropout",
-            "shortcut",
-            "ask",
-            "trust",
-            "reattend",
-            "topic",
-        )
+        names = ("symbols", "start", "end", "units", "layers", "dropout", "shortcut", "ask", "trust", "reattend")
         return {name: getattr(self, name) for name in names} | {"memory": settings_of(self.memory)}
 
     def forward(

@@ -17,12 +17,8 @@ from torch.nn import functional as F
 from rarecall.layers import RecallEmbedding, Trust
 from rarecall.memory import Memory
 from rarecall.models.decoded import Decoded, hide, settings_of
-from rarecall.models.topic import Topic
 from rarecall.recall import Recall
 
-# Share of the topic in the similarity of two keys; the rest is of the decoder's states. Chosen for a translator by the
-# likelihood of newstest2013 after every other line was shown, from 0.15, 0.3 and 0.45.
-TOPIC = 0.45
 # The hidden and cell state of an LSTM, (1, batch, units) each.
 Carried = tuple[Tensor, Tensor]
 
@@ -33,12 +29,10 @@ class Encoded(NamedTuple):
     Attributes:
         states: (batch, length, units), output of the last layer.
         last: the last layer's state after the last symbol, which initialises the decoder.
-        topic: (batch, size), what the input is about; None without a topic.
     """
 
     states: Tensor
     last: Carried
-    topic: Tensor | None = None
 
 
 class Steps(NamedTuple):
@@ -46,8 +40,7 @@ class Steps(NamedTuple):
 
     Attributes:
         states: (batch, time, units), output of the last layer.
-        read: (batch, time, units), what the query to the memory is made of; 3 * units if the query is learned, and the
-            topic after them if there is one.
+        read: (batch, time, units), what the query to the memory is made of; 3 * units if the query is learned.
         attended: (batch, time, length), attention weights over the input.
         carried: state of each layer after the last step.
     """
@@ -71,7 +64,6 @@ class Encoder(nn.Module):
         embedding: embedding of (symbols, units) to share (default: a new one). A shared embedding also holds the
             softmax's weights, which are small, so its output is scaled by sqrt(units).
         shortcut: add the embedded input to the last layer's output.
-        topic: dimension of the topic of the input (see `Topic`); 0 for none.
     """
 
     def __init__(
@@ -83,7 +75,6 @@ class Encoder(nn.Module):
         dropout: float = 0.0,
         embedding: nn.Embedding | None = None,
         shortcut: bool = False,
-        topic: int = 0,
     ) -> None:
         super().__init__()
         if layers < 2 or units % 2:
@@ -96,7 +87,6 @@ class Encoder(nn.Module):
         self.above = nn.ModuleList(nn.LSTM(units, units, batch_first=True) for _ in range(layers - 1))
         self.dropout = nn.Dropout(dropout)
         self.shortcut = shortcut
-        self.topic = Topic(symbols, topic) if topic else None
 
     def forward(self, input: Tensor, hidden: Tensor | None = None) -> Encoded:
         """Encode an input of (batch, length) int64; hidden, (batch, length) bool: symbols that are not seen."""
@@ -106,8 +96,7 @@ class Encoder(nn.Module):
             below = states
             states, last = layer(self.dropout(below))
             states = states + below if number > 2 else states
-        topic = None if self.topic is None else self.topic(input)
-        return Encoded(states + embedded if self.shortcut else states, last, topic)
+        return Encoded(states + embedded if self.shortcut else states, last)
 
 
 class Attention(nn.Module):
@@ -132,9 +121,9 @@ class Decoder(nn.Module):
 
     Args:
         symbols: number of output symbols.
-        units: units per layer, and key dimension of the memory, but for the topic.
+        units: units per layer, and key dimension of the memory.
         layers: number of layers, at least 2.
-        memory: a memory with `key_size=units + topic`, or None.
+        memory: a memory with `key_size=units`, or None.
         dropout: dropout of the inputs of all layers, including the output layer.
         embedding: embedding of (symbols, units) to share; it also embeds the memory's answers and holds the output
             layer's weights.
@@ -147,7 +136,6 @@ class Decoder(nn.Module):
         reattend: the last layer's output queries the input once more, and a linear layer of the answer is added to it.
             The bottom layer asks before it knows what was attended so far; the last layer knows. The linear layer is
             initialised with zeros, so a network trained without it keeps its output.
-        topic: dimension of the encoder's topic, which becomes a part of a learned query; 0 for none.
     """
 
     def __init__(
@@ -163,16 +151,13 @@ class Decoder(nn.Module):
         ask: bool = False,
         trust: bool = False,
         reattend: bool = False,
-        topic: int = 0,
     ) -> None:
         super().__init__()
-        if memory is not None and memory.key_size != units + topic:
+        if memory is not None and memory.key_size != units:
             raise ValueError(
-                f"Decoder got a memory of key_size {memory.key_size}; its queries have {units} units and a topic of "
-                f"{topic} dimensions. Create the memory with key_size={units + topic}."
+                f"Decoder got a memory of key_size {memory.key_size}; its queries are attention vectors of "
+                f"{units} units. Create the memory with key_size={units}."
             )
-        if topic and (memory is None or not ask):
-            raise ValueError("Decoder got a topic, which is a part of a learned query. Use a memory and ask=True.")
         self.start = symbols if start is None else start
         self.embedding = nn.Embedding(symbols + (start is None), units) if embedding is None else embedding
         self.scale = 1.0 if embedding is None else units**0.5
@@ -224,22 +209,7 @@ class Decoder(nn.Module):
         read = found
         if self.ask is not None:
             read = torch.cat([F.normalize(of, dim=-1) for of in (found, asked, states)], -1)
-        if encoded.topic is not None:
-            topic = encoded.topic[:, None].expand(-1, read.shape[1], -1)
-            read = torch.cat((read, topic.to(read.dtype)), -1)
         return Steps(states, read, attended, after)
-
-    def query(self, read: Tensor) -> Tensor:
-        """Return the queries, (..., key_size), from `Steps.read`."""
-        if self.ask is None:
-            return read
-        told, topic = read.tensor_split([self.ask.in_features], -1)
-        if topic.shape[-1] == 0:
-            asked: Tensor = self.ask(told)
-            return asked
-        # The similarity of two keys is the weighted mean of those of their parts.
-        asked = F.normalize(self.ask(told).float(), dim=-1)
-        return torch.cat(((1 - TOPIC) ** 0.5 * asked, TOPIC**0.5 * topic), -1)
 
     def speak(
         self, states: Tensor, read: Tensor, exclude: Tensor | None = None, among: Tensor | None = None
@@ -258,7 +228,8 @@ class Decoder(nn.Module):
             Logits of (..., symbols) or (..., n), and the recall of shape (...,), or None without a memory.
         """
         states = self.dropout(states)
-        recall = None if self.memory is None else self.memory(self.query(read), exclude=exclude)
+        query = read if self.ask is None else self.ask(read)
+        recall = None if self.memory is None else self.memory(query, exclude=exclude)
         if recall is not None and self.answer is not None and self.join is not None:
             states = self.join(torch.cat((states, self.answer(recall)), -1))
         if among is not None:

@@ -8,9 +8,8 @@ from torch.nn import functional as F
 
 import rarecall.models
 from rarecall import Memory
-from rarecall.models import beam, weights
+from rarecall.models import weights
 from rarecall.models.gnmt import GNMT
-from rarecall.models.seq2seq import TOPIC
 
 SYMBOLS, UNITS = 20, 8
 
@@ -102,37 +101,3 @@ def test_a_second_attention_changes_nothing_until_it_is_trained_and_then_every_s
     weights_of = (decoder.reattention.match(states) @ encoded.states.mT / UNITS**0.5).softmax(-1)
     after = states + weights_of @ encoded.states
     torch.testing.assert_close(again(source, target).logits, F.linear(after, decoder.output.weight))
-
-
-def test_a_key_says_what_the_sentence_is_about_beside_what_the_decoder_knows() -> None:
-    torch.manual_seed(0)
-    memory = Memory(UNITS + 6, 100)
-    net = GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, memory, ask=True, trust=True, topic=6).eval()
-    source, target = torch.randint(3, SYMBOLS, (2, 5)), torch.randint(3, SYMBOLS, (2, 4))
-    encoded = net.encoder(source)
-    before = torch.cat((torch.ones(2, 1).long(), target[:, :-1]), 1)
-    read = net.decoder(before, encoded, net.decoder.begin(encoded)).read
-    states = F.normalize(net.decoder.ask(read[..., : 3 * UNITS]), dim=-1)
-    query = net(source, target).recall.query
-    # The similarity of two keys is the weighted mean of the similarities of their parts.
-    similarities = query.flatten(0, 1) @ query.flatten(0, 1).T
-    topics = net.encoder.topic(source).repeat_interleave(4, 0)
-    expected = (1 - TOPIC) * states.flatten(0, 1) @ states.flatten(0, 1).T + TOPIC * topics @ topics.T
-    torch.testing.assert_close(similarities, expected)
-    with pytest.raises(ValueError, match=r"key_size 8.*key_size=14"):
-        GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS, 100), ask=True, trust=True, topic=6)
-    with pytest.raises(ValueError, match="learned query"):
-        GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS + 6, 100), topic=6)
-
-
-def test_beam_search_queries_with_the_topic_of_each_sentence() -> None:
-    torch.manual_seed(0)
-    net = GNMT(SYMBOLS, 1, 2, UNITS, 3, 0.0, Memory(UNITS + 6, 100), ask=True, trust=True, topic=6).eval()
-    source, target = torch.randint(3, SYMBOLS, (9, 5)), torch.randint(2, SYMBOLS, (9, 4))
-    for _ in range(3):
-        net.memory.update(net(source, target).recall, target)
-    with torch.no_grad():
-        net.decoder.trust.weigh.bias.fill_(10.0)
-    together = [hypothesis.pieces for hypothesis in beam.search(net, source)]
-    assert len({len(pieces) for pieces in together}) > 1  # sentences end at different steps
-    assert together == [beam.search(net, one)[0].pieces for one in source.split(1)]

@@ -23,7 +23,7 @@ from rarecall import storage
 from tests.experiments.translation.conftest import NEW, QUIET, RUN, sentences
 from tests.helpers import assert_same
 
-FROZEN = replace(RUN, ask=True, trust=True, frozen=True, passage=10, dropout=0.5, topic=128)
+FROZEN = replace(RUN, ask=True, trust=True, frozen=True, passage=10, dropout=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +57,11 @@ def test_keys_and_queries_are_those_of_the_network_in_use(state: Frozen) -> None
     pairs, which = state.data.training, torch.arange(5)
     pieces = state.decode(pairs, which, torch.Generator().manual_seed(0))
     assert len(pieces.ids) == sum(pairs.targets.lengths[:5])
-    state.network.memory.write(torch.randn(5, RUN.units + 128), torch.arange(5))
+    state.network.memory.write(torch.randn(5, RUN.units), torch.arange(5))
     for number in range(5):
         one, batch = pieces.of(torch.tensor([number])), pairs.batch(torch.tensor([number]))
         recall = state.network(batch.source, batch.target).recall
-        keys = F.normalize(state.network.decoder.query(one.taught), dim=-1)
+        keys = F.normalize(state.network.decoder.ask(one.taught), dim=-1)
         torch.testing.assert_close(keys, recall.query[0])
         assert torch.equal(one.values, batch.target[0])
         # Both prefixes begin with nothing.
@@ -86,7 +86,7 @@ def test_neighbours_are_the_nearest_keys_of_other_sentences(state: Frozen) -> No
     n = len(pieces.ids)
     own = torch.arange(n) % 2 == 0
     found = state.ask(pieces, own)
-    keys, queries = (F.normalize(state.network.decoder.query(read), dim=-1) for read in (pieces.taught, pieces.asked))
+    keys, queries = (F.normalize(state.network.decoder.ask(read), dim=-1) for read in (pieces.taught, pieces.asked))
     torch.testing.assert_close(found.query, queries)
     for row in range(n):
         others = (pieces.ids != pieces.ids[row]) | own[row]
@@ -177,12 +177,12 @@ def test_the_trust_is_fitted_on_text_that_the_network_has_not_seen(data: Data, b
     assert changed
     assert all(name.startswith("decoder.trust.") for name in changed)
     assert len(trained.network.memory) == 0
-    with pytest.raises(ValueError, match="with a memory and --trust"):
+    with pytest.raises(ValueError, match="with a memory, --ask and --trust"):
         fit(below, unseen, training, refill=0, quiet=True)
 
 
 def test_what_it_cannot_train_is_told(data: Data, below: Trained) -> None:
-    for run in (replace(FROZEN, passage=0), replace(FROZEN, trust=False), replace(FROZEN, ask=False, topic=0)):
+    for run in (replace(FROZEN, passage=0), replace(FROZEN, trust=False), replace(FROZEN, ask=False)):
         with pytest.raises(ValueError, match="--frozen trains the query"):
             Frozen(replace(run, shortcut=True), data, below)
     for begin, asked in ((None, FROZEN), (below, replace(FROZEN, capacity=0))):
