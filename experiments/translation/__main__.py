@@ -231,7 +231,7 @@ def _add_beam(command: argparse.ArgumentParser) -> None:
     command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="strength of the length normalisation")
     command.add_argument("--beta", type=float, default=0.2, metavar="B", help="strength of the coverage penalty")
     command.add_argument(
-        "--caution", type=float, metavar="C", help="subtracted from the log-odds of trusting the memory (default: 0.5)"
+        "--caution", type=float, metavar="C", help="subtracted from the log-odds of trusting the memory (default: 0)"
     )
 
 

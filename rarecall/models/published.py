@@ -19,8 +19,8 @@ FILES = {
     "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
     "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
-    "translation-memory": (1_210_508, "27141de1852e43fb3698a70df37cdef7584a322210722f2f55e58420288fb052"),
-    "translation": (26_390_272, "b73fa46a30a7a1257c0072de9a956e1996a38e4506719b380788251f9aa12e73"),
+    "translation-memory": (1_186_364, "3f487af7646b458853c3f31ad27de2a1363dfc428b5e104788bf67c29f668010"),
+    "translation": (26_390_240, "e91d48167cbbd8f6e06241611de80eded107103736d3519f83114d2fe5a84c89"),
 }
 
 
