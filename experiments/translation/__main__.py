@@ -147,18 +147,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     evaluating.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file, as JSON")
     evaluating.set_defaults(run=_evaluate)
 
-    fitting = commands.add_parser("fit", help="fit the trust in the memory on the development set")
-    fitting.add_argument("--weights", type=Path, required=True, metavar="FILE", help="weights of a trained network")
-    fitting.add_argument(
-        "--refill", type=count, metavar="N", help="first show the memory the last N training pairs, as for evaluate"
-    )
-    fitting.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="write the fitted weights to this file"
-    )
-    fitting.add_argument("--bfloat16", action="store_true", help=BFLOAT16)
-    _add_text(fitting)
-    fitting.set_defaults(run=_fit)
-
     wording = commands.add_parser("words", help="measure rare words before and after a dictionary's entries are taught")
     wording.add_argument("--weights", type=Path, default=Path("translation-memory"), metavar="FILE")
     wording.add_argument(
@@ -231,7 +219,7 @@ def _add_beam(command: argparse.ArgumentParser) -> None:
     command.add_argument("--alpha", type=float, default=0.6, metavar="A", help="strength of the length normalisation")
     command.add_argument("--beta", type=float, default=0.2, metavar="B", help="strength of the coverage penalty")
     command.add_argument(
-        "--caution", type=float, metavar="C", help="subtracted from the log-odds of trusting the memory (default: 0)"
+        "--caution", type=float, metavar="C", help="subtracted from the log-odds of trusting the memory (default: 0.5)"
     )
 
 
@@ -299,24 +287,6 @@ def _evaluate(args: argparse.Namespace) -> None:
     print(table.lines_of(result))
     if args.out:
         results.write(args.out, result, origin)
-
-
-def _fit(args: argparse.Namespace) -> None:
-    from dataclasses import replace
-
-    import torch
-
-    from experiments.translation import networks
-    from experiments.translation.fit import fit
-    from experiments.translation.text import DEVELOPMENT, read
-
-    trained, files = networks.read(args.weights), _files(args)
-    development, training = _pair(args.development, DEVELOPMENT, args.data), read(files.sources, files.targets)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bfloat16):
-        gain = fit(trained, development, training, refill=args.refill or 0)
-    print(f"The memory raises the log-likelihood by {gain:.3f} nats a piece after the even lines are shown.")
-    run = trained.run | {"fitted_on": DEVELOPMENT if args.development is None else str(args.development[0].name)}
-    networks.save(replace(trained, run=run | {"fitted_with": args.refill or 0}), args.out)
 
 
 def _words(args: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ FILES = {
     "synthetic-neural-gpu-memory-fixed": (116_162, "db1e82df5e7d2dc4f41692b555907d6382a990f8bde63105cd0a4337bffc5f06"),
     "synthetic-seq2seq-memory": (4_883_834, "7c9fb7c22222f1c9808d7f25adae74b5ba3389dfc39a44afc91186db55cc6b02"),
     "synthetic-seq2seq-memory-fixed": (4_883_867, "feca9235daa1fe885ba8efe1d89cf7af6a5a77ee449fdb416faa1ea116d9c430"),
-    "translation-memory": (1_186_364, "3f487af7646b458853c3f31ad27de2a1363dfc428b5e104788bf67c29f668010"),
+    "translation-memory": (1_186_308, "ed723e745865aca109dd158494c901c9498ef614a1baa328ccd3a08bf7816079"),
     "translation": (26_390_240, "e91d48167cbbd8f6e06241611de80eded107103736d3519f83114d2fe5a84c89"),
 }
 

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from experiments.training import Pace
 from experiments.translation import networks
-from experiments.translation.fit import fit
 from experiments.translation.frozen import Frozen, Pieces
 from experiments.translation.networks import Trained
 from experiments.translation.state import Data
@@ -146,9 +145,7 @@ def test_names_shown_in_one_sentence_are_right_in_another(data: Data, below: Tra
     run = replace(FROZEN, shortcut=True, steps=60, rate=3e-3)
     assert train(run, data, tmp_path, Pace(report=20, measure=1000, save=1000, quiet=True), below)
     trained = networks.read(tmp_path / "network.safetensors")
-    unseen = [dict(some) for some in (list(NEW.items())[:2], list(NEW.items())[2:])]
-    fit(trained, sentences(60, seed=11, names=unseen[0]), sentences(300, seed=1), refill=300, quiet=True)
-    others = sentences(60, seed=5, names=unseen[1])
+    others = sentences(60, seed=5, names=NEW)
 
     def right(of: Text) -> int:
         found = translate(trained.network, trained.vocabulary, of.sources)
@@ -158,27 +155,10 @@ def test_names_shown_in_one_sentence_are_right_in_another(data: Data, below: Tra
     before, known_before = right(others), right(known)
     show(trained.network, data.training, passes=1)
     translator = Translator(trained.network, trained.vocabulary, known=300)
-    for name, meaning in unseen[1].items():
+    for name, meaning in NEW.items():
         translator.teach(f"{name} sees dog then", f"{meaning} sieht hund dann")
     assert right(others) > before + 10
     assert right(known) >= known_before - 3
-
-
-def test_the_trust_is_fitted_on_text_that_the_network_has_not_seen(data: Data, below: Trained, tmp_path: Path) -> None:
-    """It knows none of the names, so it has to trust the memory far more than on the text that it was trained on."""
-    run = replace(FROZEN, shortcut=True, steps=30, rate=3e-3)
-    assert train(run, data, tmp_path, Pace(report=30, measure=1000, save=1000, quiet=True), below)
-    trained = networks.read(tmp_path / "network.safetensors")
-    before = copy.deepcopy(trained.network)
-    training, unseen = sentences(300, seed=1), sentences(80, seed=11, names=NEW)
-    gains = [fit(trained, unseen, training, refill=100, quiet=True) for _ in range(2)]
-    assert gains[0] > 0.1
-    changed = {name for name, now in trained.network.named_parameters() if not now.equal(before.get_parameter(name))}
-    assert changed
-    assert all(name.startswith("decoder.trust.") for name in changed)
-    assert len(trained.network.memory) == 0
-    with pytest.raises(ValueError, match="with a memory, --ask and --trust"):
-        fit(below, unseen, training, refill=0, quiet=True)
 
 
 def test_what_it_cannot_train_is_told(data: Data, below: Trained) -> None:
