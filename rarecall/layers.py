@@ -64,7 +64,7 @@ class Trust(nn.Module):
     It is trained on the likelihood of the correct value. The same loss trains the query.
 
     Args:
-        key_size: of the memory; 0: the query is not read, so that a small text is enough to train it.
+        key_size: of the memory; 0: the query is not read.
 
     Attributes:
         caution: log-odds subtracted at inference; the larger, the surer the memory must be.

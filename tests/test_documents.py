@@ -82,7 +82,7 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     faster = [r["recall"] for r in figures("speed-exact")["rows"] if (r["workload"], r["batch"]) == ("clustered", 16)]
     by_context = [
         one["difference"]
-        for name in ("translation-large", "translation-deep")
+        for name in ("translation-large", "translation-deep-odd")
         for one in figures(name)["figures"]["differences"]
         if (one["of"], one["from"], one["on"]) == (EVEN, MEMORY, ODD)
     ]

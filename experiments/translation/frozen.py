@@ -22,7 +22,6 @@ from experiments.translation import networks
 from experiments.translation.pairs import Batch, Pairs, encode
 from experiments.translation.state import OWN, Data, Run, State
 from rarecall.integrations.listening import Asked
-from rarecall.models.gnmt import GNMT
 from rarecall.models.seq2seq import Encoded
 from rarecall.recall import Recall
 
@@ -93,10 +92,38 @@ class Frozen(State):
             self._decoded = (self.epoch, first), self.decode(self.data.training, together, generator)
         return self._decoded[1].of(which)
 
+    @torch.no_grad()
     def decode(self, pairs: Pairs, which: Tensor, generator: torch.Generator) -> Pieces:
-        """Decode pairs, each with two prefixes (see `decode`)."""
+        """Decode pairs, each with two prefixes.
+
+        Args:
+            pairs: the text.
+            which: (m,) int64, indices of pairs.
+            generator: random generator of the prefixes.
+        """
+        parts = pairs.batches(which, self.run.tokens, generator)
+        rows = [self._decode(pairs.batch(part), generator) for part in parts]
+        return Pieces(*(torch.cat(column) for column in zip(*rows, strict=True)))
+
+    def _decode(self, batch: Batch, generator: torch.Generator) -> Pieces:
+        target, mask = batch.target, batch.mask
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.run.bfloat16):
-            return decode(self.network, pairs, which, self.run.tokens, generator)
+            encoded = self.network.encoder(batch.source)
+            taught, logits = self._read(encoded, target)
+            # From all pieces of the reference to all pieces of the network's choice.
+            own = torch.rand(target.shape, generator=generator) < torch.rand((len(target), 1), generator=generator)
+            asked, logits = self._read(encoded, torch.where(own, logits.argmax(-1), target))
+        says = -F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), reduction="none").view_as(target)
+        ids = batch.ids[:, None].expand_as(target)
+        taught, asked = taught.to(logits.dtype), asked.to(logits.dtype)
+        return Pieces(*(column[mask] for column in (taught, asked, target, ids, says)))
+
+    def _read(self, encoded: Encoded, written: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what queries are made of, (n, time, 3 * units), and the logits of all pieces."""
+        network = self.network
+        before = torch.cat((torch.full_like(written[:, :1], network.start), written[:, :-1]), 1)
+        steps = network.decoder(before, encoded, network.decoder.begin(encoded))
+        return steps.read, network.decoder.output(steps.states)
 
     def ask(self, pieces: Pieces, own: Tensor) -> Asked:
         """Return what the trust reads: the nearest keys of each query.
@@ -134,38 +161,3 @@ class Frozen(State):
             loss = self.loss_of(self.ask(pieces, torch.zeros_like(pieces.ids, dtype=torch.bool)))
             gains.append(-pieces.says.mean().item() - loss.item())
         return {"gain_on_development": sum(gains) / len(gains)}
-
-
-@torch.no_grad()
-def decode(network: GNMT, pairs: Pairs, which: Tensor, tokens: int, generator: torch.Generator) -> Pieces:
-    """Decode pairs, each with two prefixes.
-
-    Args:
-        network: in evaluation mode.
-        pairs: the text.
-        which: (m,) int64, indices of pairs.
-        tokens: maximum number of target pieces that are decoded at once.
-        generator: random generator of the prefixes.
-    """
-    rows = [_decode(network, pairs.batch(part), generator) for part in pairs.batches(which, tokens, generator)]
-    return Pieces(*(torch.cat(column) for column in zip(*rows, strict=True)))
-
-
-def _decode(network: GNMT, batch: Batch, generator: torch.Generator) -> Pieces:
-    target, mask = batch.target, batch.mask
-    encoded = network.encoder(batch.source)
-    taught, logits = _read(network, encoded, target)
-    # From all pieces of the reference to all pieces of the network's choice.
-    own = torch.rand(target.shape, generator=generator) < torch.rand((len(target), 1), generator=generator)
-    asked, logits = _read(network, encoded, torch.where(own, logits.argmax(-1), target))
-    says = -F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), reduction="none").view_as(target)
-    ids = batch.ids[:, None].expand_as(target)
-    taught, asked = taught.to(logits.dtype), asked.to(logits.dtype)
-    return Pieces(*(column[mask] for column in (taught, asked, target, ids, says)))
-
-
-def _read(network: GNMT, encoded: Encoded, written: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what queries are made of, (n, time, 3 * units), and the logits of all pieces."""
-    before = torch.cat((torch.full_like(written[:, :1], network.start), written[:, :-1]), 1)
-    steps = network.decoder(before, encoded, network.decoder.begin(encoded))
-    return steps.read, network.decoder.output(steps.states)
