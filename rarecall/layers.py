@@ -56,10 +56,10 @@ class Trust(nn.Module):
       that was taught outweighs all others, while neighbours that are all far count about equally. A softmax of
       similarities has one temperature for both.
     - The mixing weight is not constant. It is learned from how near the nearest key is, how many neighbours agree with
-      it, how isolated it is among them (after "of the" all neighbours are near, and none of them says much), and from
-      the query, which tells where in a text the network stands: inside a name, the one sentence that has it is more
-      likely right than between two phrases (as in adaptive retrieval, He et al. 2021). It is 0 where memory knew
-      nothing.
+      it, how isolated it is among them (after "of the" all neighbours are near, and none of them says much), and, with
+      a `key_size`, from the query, which tells where in a text the network stands: inside a name, the one sentence that
+      has it is more likely right than between two phrases (as in adaptive retrieval, He et al. 2021). It is 0 where
+      memory knew nothing.
 
     It is trained on the likelihood of the correct value. The same loss trains the query.
 
