@@ -99,8 +99,8 @@ class Trust(nn.Module):
     def _odds(self, recall: Recall) -> Tensor:
         told = self._told(recall)
         read = told / 3
-        # A number of a query of length 1 is of size 1 / sqrt(key_size): the scale brings it near those of `told`.
         if self.key_size:
+            # The components of a query of length 1 are of size 1 / sqrt(key_size); the factor brings them near `told`.
             read = torch.cat((read, 0.5 * self.key_size**0.5 * recall.query.detach().to(told.dtype)), -1)
         odds: Tensor = (SCALE * self.weigh(told) + self.judge(self.read(read).tanh())).squeeze(-1)
         return odds
